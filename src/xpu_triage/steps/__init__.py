@@ -1,0 +1,1 @@
+"""The three steps as pure functions: utilization, step time, operator bisection."""

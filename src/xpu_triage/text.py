@@ -1,0 +1,32 @@
+"""Text that came from evidence, made harmless. Names are data: nothing in them may reach a terminal,
+a page or a plot as a command."""
+
+from __future__ import annotations
+
+import re
+
+# C0 and C1 controls (newline and escape among them), DEL, zero-width and bidirectional marks, line and
+# paragraph separators, the BOM, lone surrogates: everything that moves a cursor or hides text.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    r"""`text` with every unsafe character written out, as in ``\x1b``: visible, and without effect.
+
+    >>> clean("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    return _UNSAFE.sub(_written_out, text)
+
+
+def _written_out(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def shorten(text: str, width: int) -> str:
+    """`text` cut in its middle to at most `width` characters: both ends of a kernel name tell something."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) * 2 // 3
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head):]}"

@@ -1,0 +1,24 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository's top folder."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Recorded evidence of others, laid beside the checkout where the project is developed; not part of it."""
+    folder = ROOT.parent / "shared"
+    if not (folder / "traces").is_dir():
+        pytest.skip("no ../shared: recorded evidence of others is not part of the repository")
+    return folder
