@@ -1,0 +1,55 @@
+# Everything happens in .venv; each target sets up what it needs, once for each change of the pins.
+VENV   := .venv
+PY     := $(VENV)/bin/python
+PIP    := $(PY) -m pip --disable-pip-version-check install --quiet -c constraints.txt
+PINS   := pyproject.toml constraints.txt
+REPORT := out/triage.html
+CASE   := playbook/incidents/p800-exponential-fallback
+export MPLBACKEND := Agg
+export PYDEVD_DISABLE_FILE_VALIDATION := 1
+
+.PHONY: help report test lab lint notebooks clean
+
+help:
+	@echo "make report     the triage of the incident that ships, as one offline HTML file"
+	@echo "make test       every check and test"
+	@echo "make lab        JupyterLab on the notebooks"
+	@echo "make notebooks  execute the recorded notebooks again and store their outputs"
+
+report: $(VENV)/.report
+	@$(PY) -m xpu_triage.cli diagnose $(CASE)/faulty.json.gz $(CASE)/sheet.yaml --report $(REPORT)
+
+test: $(VENV)/.dev lint
+	$(PY) -m pytest -n auto --dist loadfile --cov --cov-report=term --nbval --nbval-current-env tests notebooks
+
+lint: $(VENV)/.dev
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+lab: $(VENV)/.notebooks
+	$(VENV)/bin/jupyter lab --ServerApp.root_dir=. notebooks/00_triage.ipynb
+
+notebooks: $(VENV)/.dev
+	$(PY) tools/notebooks.py
+
+clean:
+	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .coverage
+
+$(PY):
+	@echo "setting up $(VENV) (once) ..." >&2
+	@python3 -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); \
+		python3 -m pip install --quiet --user virtualenv 2>/dev/null || \
+		python3 -m pip install --quiet --user --break-system-packages virtualenv; \
+		python3 -m virtualenv --quiet $(VENV); }
+
+$(VENV)/.report: $(PINS) | $(PY)
+	@$(PIP) -e '.[report]'
+	@touch $@
+
+$(VENV)/.notebooks: $(PINS) | $(PY)
+	@$(PIP) -e '.[notebooks]'
+	@touch $@ $(VENV)/.report
+
+$(VENV)/.dev: $(PINS) | $(PY)
+	@$(PIP) -e '.[dev,bench]'
+	@touch $@ $(VENV)/.notebooks $(VENV)/.report

@@ -1,0 +1,124 @@
+"""The `xpu-triage` command. Exit code 0 for a verdict, 3 for not enough evidence, 2 for unusable input."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from . import __version__
+from .diagnose import Progress, diagnose
+from .errors import TriageError, UnusableInput
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Refusals are one line on stderr; no traceback reaches the reader."""
+    args = _parser().parse_args(argv)
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+        return code
+    except TriageError as error:
+        print(f"xpu-triage: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("xpu-triage: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone (`| head`)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="xpu-triage", description="Why is this LLM service slow? Utilization, step time, operator bisection.")
+    parser.add_argument("--version", action="version", version=f"xpu-triage {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    command = commands.add_parser(
+        "diagnose", help="walk the evidence to a verdict",
+        epilog="Exit code: 0 a verdict, 3 not enough evidence, 2 unusable input.")
+    command.add_argument("evidence", nargs="+", metavar="EVIDENCE",
+                         help="a profiler trace (.json, .json.gz), an evidence sheet (.yaml), or a folder of them")
+    command.add_argument("--json", action="store_true", help="print the diagnosis as JSON (see docs/json.md)")
+    command.add_argument("--report", metavar="FILE.html", type=Path, help="write one offline HTML report")
+    command.set_defaults(run=_diagnose)
+
+    command = commands.add_parser("fingerprints", help="list the failures known here, or read one's page")
+    command.add_argument("id", nargs="?", metavar="ID")
+    command.set_defaults(run=_fingerprints)
+    return parser
+
+
+def _diagnose(args: argparse.Namespace) -> int:
+    from .contract import to_json
+
+    with _progress() as progress:
+        diagnosis = diagnose(*args.evidence, progress=progress)
+    if args.report:
+        from .report import write_report
+
+        write_report(args.evidence, args.report)
+    if args.json:
+        print(json.dumps(to_json(diagnosis), indent=2, allow_nan=False))
+    else:
+        from .render import print_diagnosis
+
+        print_diagnosis(diagnosis)
+    if args.report:
+        print(f"report: {args.report}", file=sys.stderr if args.json else sys.stdout)
+    return diagnosis.exit_code
+
+
+def _fingerprints(args: argparse.Namespace) -> int:
+    from difflib import get_close_matches
+
+    from . import fingerprints
+    from .render import print_list, print_page
+
+    pages = fingerprints.load()
+    if args.id is None:
+        print_list(pages)
+        return 0
+    page = next((page for page in pages if page.id == args.id), None)
+    if page is None:
+        near = get_close_matches(args.id, [page.id for page in pages], n=1)
+        raise UnusableInput(f"no fingerprint {args.id!r}", todo=(
+            f"Did you mean {near[0]!r}?" if near else "`xpu-triage fingerprints` lists them"))
+    print_page(page)
+    return 0
+
+
+@contextmanager
+def _progress() -> Iterator[Progress | None]:
+    """A progress bar on stderr while long files are read; nothing at all where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, DownloadColumn, Progress as Bar, TaskID, TextColumn, TimeRemainingColumn
+
+    from .text import clean, shorten
+
+    bar = Bar(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(),
+              console=Console(stderr=True), transient=True)
+    tasks: dict[str, TaskID] = {}
+
+    def show(path: str, done: int, total: int) -> None:
+        if path not in tasks:
+            tasks[path] = bar.add_task(escape(shorten(clean(Path(path).name), 40)), total=total)
+        bar.update(tasks[path], completed=done)
+
+    with bar:
+        yield show
+
+
+if __name__ == "__main__":
+    sys.exit(main())

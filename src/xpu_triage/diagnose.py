@@ -1,0 +1,163 @@
+"""From evidence to a diagnosis: find it, read it, walk it, judge it. The only place that knows all the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from pathlib import Path
+
+from . import fingerprints
+from .contradictions import contradictions
+from .errors import UnusableInput
+from .evidence import detect, kineto, sheet
+from .signals import Signal, Signals
+from .steps.results import Finding, Walk
+from .steps.walk import walk
+from .trace import Trace
+from .verdict import Level, Verdict, judge
+
+Progress = Callable[[str, int, int], None]
+"""Called with (path, bytes read, bytes in all) while a long file is read."""
+
+
+@dataclass(frozen=True)
+class EvidenceRecord:
+    """What became of one piece of evidence."""
+
+    path: str
+    kind: str
+    events: int = 0
+    """Events in the file (figures in a sheet)."""
+    skipped: int = 0
+    """Those that could not be placed, decoded or matched."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OtherTrace:
+    """A trace beside the one that leads the walk: its own verdict, so that a disagreement shows."""
+
+    path: str
+    verdict: Verdict
+    signals: Signals
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """Everything that the terminal, the notebook, the report and the JSON show."""
+
+    verdict: Verdict
+    signals: Signals
+    evidence: tuple[EvidenceRecord, ...]
+    lead: Walk | None = None
+    """The walk of the trace that the verdict rests on; None where there is no trace."""
+    finding: Finding | None = None
+    """The bisection that the verdict points to, else the largest."""
+    others: tuple[OtherTrace, ...] = ()
+    unknown: dict[str, str] = field(default_factory=dict)
+    """Signals that a trace should give and this one cannot, each with the reason."""
+    platform: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """0 for a verdict, 3 for not enough evidence."""
+        return 3 if self.verdict.level is Level.NOT_ENOUGH else 0
+
+
+def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -> Diagnosis:
+    """Read all pieces of evidence (files or folders), walk the three steps and judge.
+
+    Raises `UnusableInput` where a piece that was named cannot be read. A file inside a folder that cannot be read is
+    noted beside the others.
+    """
+    if not evidence:
+        raise UnusableInput("no evidence given", todo="Name a trace, a sheet, or a folder of them")
+    pages = fingerprints.load()
+    records: list[EvidenceRecord] = []
+    typed: list[Signal] = []
+    platform: dict[str, str] = {}
+    lead: Walk | None = None
+    others: list[tuple[str, tuple[Signal, ...]]] = []
+    for piece, from_folder in _pieces(evidence, records):
+        path = str(piece.path)
+        try:
+            if piece.kind == "sheet":
+                read = sheet.read(piece.path)
+                typed += read.signals
+                platform.update(read.platform)
+                records.append(EvidenceRecord(path, "sheet", len(read.signals), 0, tuple(read.notes)))
+                continue
+            trace = kineto.read(piece.path, progress=_for(path, progress))
+        except UnusableInput as error:
+            if not from_folder:
+                raise
+            records.append(EvidenceRecord(path, piece.kind, notes=(f"not used: {error}",)))
+            continue
+        records.append(_record(path, trace))
+        new = walk(trace)
+        if lead is None or _leads(new) > _leads(lead):
+            lead, new = new, lead
+        if new is not None:
+            others.append((new.trace.source, new.signals))  # the table itself is let go: memory follows one trace
+    if not typed and lead is None:
+        raise UnusableInput("no usable evidence", where=", ".join(map(fspath, evidence)), todo="; ".join(
+            note for record in records for note in record.notes))
+    signals = Signals((*(lead.signals if lead else ()), *typed))
+    verdict = judge(signals, pages, contradictions(signals))
+    return Diagnosis(
+        verdict=verdict,
+        signals=signals,
+        evidence=tuple(records),
+        lead=lead,
+        finding=_pointed_at(verdict, lead, pages),
+        others=tuple(OtherTrace(path, judge(own, pages, ()), own)
+                     for path, own in ((path, Signals(s)) for path, s in others)),
+        unknown={name: why for name, why in (lead.unknown if lead else {}).items() if name not in signals},
+        platform=platform,
+    )
+
+
+def _pieces(evidence: Sequence[str | PathLike[str]], records: list[EvidenceRecord]) -> Iterator[tuple[detect.Found, bool]]:
+    """Every piece once, with whether it was found in a folder. What a folder holds and nobody can read is recorded."""
+    seen: set[Path] = set()
+    for given in evidence:
+        found = detect.find(given)
+        for piece in found:
+            if (real := piece.path.resolve()) in seen:
+                continue
+            seen.add(real)
+            if piece.skipped:
+                records.append(EvidenceRecord(str(piece.path), piece.kind, notes=(f"not used: {piece.skipped}",)))
+            else:
+                yield piece, Path(given).is_dir()
+
+
+def _for(path: str, progress: Progress | None) -> Callable[[int, int], None] | None:
+    return None if progress is None else lambda done, total: progress(path, done, total)
+
+
+def _record(path: str, trace: Trace) -> EvidenceRecord:
+    counts = trace.counts
+    return EvidenceRecord(path, trace.format, counts.events, counts.unplaced + counts.unreadable + counts.unmatched,
+                          trace.notes)
+
+
+def _leads(walked: Walk) -> tuple[bool, bool, float, float]:
+    """Which of several traces the verdict rests on: one with device work, with named steps, then the rank that the
+    others wait for (least time in exchanges), then the one with most idle to explain."""
+    values = {signal.name: signal.value for signal in walked.signals}
+
+    def share(*names: str) -> float:
+        return sum(float(values.get(name) or 0.0) for name in names)
+
+    return (bool(walked.devices), walked.steps.method == "annotation",
+            -round(share("device.comm_fraction", "idle.peer_wait_fraction"), 2), -share("device.busy_fraction"))
+
+
+def _pointed_at(verdict: Verdict, lead: Walk | None, pages: Sequence[fingerprints.Fingerprint]) -> Finding | None:
+    if lead is None or not lead.findings:
+        return None
+    first = verdict.id or (verdict.hypotheses[0].id if verdict.hypotheses else None)
+    wanted = next((page.finding for page in pages if page.id == first), ())
+    return next((found for about in wanted if (found := lead.finding(about))), lead.findings[0])

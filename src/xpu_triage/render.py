@@ -1,0 +1,242 @@
+"""The diagnosis in the terminal: the verdict first, then the three steps that lead to it, then what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from .diagnose import Diagnosis
+from .fingerprints import Fingerprint
+from .steps.results import Cause, Finding, Walk
+from .text import clean, shorten
+from .verdict import Hypothesis, Level
+
+WIDTH_WITHOUT_TERMINAL = 100
+SHOWN_HYPOTHESES = 3
+SHOWN_LEVELS = 7
+COLOURS = {Level.CONFIRMED: "red", Level.PROBABLE: "yellow", Level.NOT_ENOUGH: "cyan"}
+
+CAUSE_WORDS = {
+    Cause.HIDDEN: "work that the capture lacks (busy is a lower bound)",
+    Cause.TURNAROUND: "the device's own turnaround",
+    Cause.PROFILER: "the profiler's overhead",
+    Cause.FIRST_USE: "first use: module load, allocation, compilation",
+    Cause.PEER_WAIT: "waiting for another rank",
+    Cause.NO_WORK: "nothing to do",
+    Cause.UNRECORDED: "host not recorded",
+    Cause.HOST_OP: "host busy with work that launches nothing",
+    Cause.AFTER_SYNC: "refilling after a host sync",
+    Cause.LAUNCHING: "launching as fast as the host can",
+}
+"""What each cause of idle means, in words. The same everywhere: terminal, notebook, plots."""
+
+ABOUT_WORDS = {**{str(cause): f"idle: {words}" for cause, words in CAUSE_WORDS.items()},
+               "compute": "device time in kernels", "copy": "device time in copies",
+               "comm": "device time in collectives", "host": "host time"}
+
+
+def console() -> Console:
+    """A console for stdout; a fixed width where it is no terminal, so that output can be compared."""
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+
+
+def print_diagnosis(diagnosis: Diagnosis, out: Console | None = None) -> None:
+    """Print the whole diagnosis."""
+    out = out or console()
+    for part in diagnosis_parts(diagnosis):
+        out.print(part)
+
+
+def diagnosis_parts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    """The diagnosis from top to bottom, as things that rich can print."""
+    yield _headline(diagnosis)
+    if diagnosis.lead is not None:
+        yield from _three_steps(diagnosis, diagnosis.lead)
+    verdict = diagnosis.verdict
+    for i, hypothesis in enumerate(verdict.hypotheses[:SHOWN_HYPOTHESES]):
+        yield from _hypothesis(hypothesis, first=i == 0)
+    if verdict.ruled_out:
+        yield from _listed("Looks alike, and is not", (f"{r.id}: {r.why}" for r in verdict.ruled_out))
+    if verdict.contradictions:
+        yield from _listed("These figures contradict each other", (c.text for c in verdict.contradictions))
+    if diagnosis.signals.conflicts:
+        yield from _listed("Two pieces of evidence disagree", (
+            f"{c.kept.name}: {_value(c.kept.value)} ({c.kept.source}) is used, not {_value(c.other.value)} ({c.other.source})"
+            for c in diagnosis.signals.conflicts))
+    if verdict.fix:
+        yield from _listed("Fix", [verdict.fix])
+    if verdict.verify:
+        yield from _listed("Prove it fixed", [verdict.verify])
+    yield from _evidence(diagnosis)
+
+
+def _headline(diagnosis: Diagnosis) -> RenderableType:
+    verdict = diagnosis.verdict
+    colour = COLOURS[verdict.level]
+    head = Text()
+    head.append(str(verdict.level).upper(), style=f"bold {colour}")
+    if verdict.id:
+        head.append(f"   {verdict.id}", style="bold")
+    head.append(f"   {clean(verdict.title)}")
+    body = [head, Text(clean(verdict.summary))]
+    if verdict.next:
+        body.append(Text.assemble(("next: ", "bold"), clean(verdict.next)))
+    return Panel(Group(*body), border_style=colour)
+
+
+def _three_steps(diagnosis: Diagnosis, walked: Walk) -> Iterator[RenderableType]:
+    yield Rule("1 utilization", align="left", style="dim")
+    yield from _utilization(walked)
+    yield Rule("2 step time", align="left", style="dim")
+    yield from _step_time(walked)
+    yield Rule("3 operator bisection", align="left", style="dim")
+    yield from _bisection(diagnosis.finding, walked)
+    if walked.notes:
+        yield from _listed("Said by the walk", walked.notes)
+    if diagnosis.unknown:
+        reasons: dict[str, list[str]] = {}
+        for name, why in diagnosis.unknown.items():
+            reasons.setdefault(why, []).append(name)
+        yield from _listed("Unknown here", (f"{', '.join(names)}: {why}" for why, names in reasons.items()))
+
+
+def _utilization(walked: Walk) -> Iterator[RenderableType]:
+    window = walked.steps.window or 1
+    if not walked.devices:
+        yield Text("no device work in this trace")
+        return
+    for use in walked.devices:
+        parts = ", ".join(f"{name} {_percent(int(getattr(use, name).sum()) / window)}"
+                          for name in ("compute", "comm", "copy"))
+        yield Text(f"device {clean(use.device)}: busy {_percent(int(use.busy.sum()) / window)} of "
+                   f"{_ms(window)} ({parts}); idle {_percent(use.idle / window)}")
+        causes = sorted(use.gaps.by_cause().items(), key=lambda item: -item[1])
+        for cause, ns in causes:
+            if ns >= 0.005 * window:
+                yield Text(f"  {_percent(ns / window):>6}  {_bar(ns / window)} {CAUSE_WORDS[cause]}")
+
+
+def _step_time(walked: Walk) -> Iterator[RenderableType]:
+    steps = walked.steps.steps
+    walls = sorted(step.wall for step in steps)
+    middle = walls[len(walls) // 2]
+    found = f"by {walked.steps.method}" + (f", {clean(walked.steps.detail)}" if walked.steps.detail else "")
+    yield Text(f"{len(steps)} step{'s' if len(steps) > 1 else ''} found {found}: median {_ms(middle)}, "
+               f"shortest {_ms(walls[0])}, longest {_ms(walls[-1])}")
+    phases = sorted({step.phase for step in steps if step.phase})
+    if phases:
+        counts = ", ".join(f"{sum(s.phase == phase for s in steps)} {phase}" for phase in phases)
+        yield Text(f"phases: {counts}")
+    for note in walked.steps.notes:
+        yield Text(f"note: {clean(note)}", style="italic")
+
+
+def _bisection(finding: Finding | None, walked: Walk) -> Iterator[RenderableType]:
+    if finding is None:
+        yield Text("nothing to bisect in this trace")
+        return
+    yield Text(f"{ABOUT_WORDS.get(finding.about, finding.about)}: {_percent(finding.total_share)} of the window")
+    path = finding.path
+    shown = path if len(path) <= SHOWN_LEVELS else (*path[:2], *path[-(SHOWN_LEVELS - 2):])
+    for depth, level in enumerate(shown):
+        skipped = f"… {len(path) - len(shown)} levels … " if len(shown) < len(path) and depth == 2 else ""
+        yield Text(f"  {_percent(level.share):>6}  {'  ' * depth}{skipped}{shorten(clean(level.name), 70 - 2 * depth)}")
+    if finding.spread:
+        yield Text(f"  {clean(finding.name)}")
+    if finding.line:
+        yield Text(f"  line: {clean(finding.line)}")
+    if finding.step_without_ms is not None:
+        yield Text(f"  step now {finding.step_ms:,.2f} ms, without it {finding.step_without_ms:,.2f} ms")
+    for other in walked.findings:
+        if other is not finding:
+            yield Text(f"  next: {_percent(other.total_share)} {ABOUT_WORDS.get(other.about, other.about)}: "
+                       f"{shorten(clean(other.name), 60)}")
+            break
+    else:
+        for name, share in finding.others[:1]:
+            yield Text(f"  next: {_percent(share)} {shorten(clean(name), 60)}")
+
+
+def _hypothesis(hypothesis: Hypothesis, *, first: bool) -> Iterator[RenderableType]:
+    head = Text(f"{hypothesis.id}", style="bold")
+    head.append(f"  score {hypothesis.score:.2f}", style="not bold dim")
+    if hypothesis.share is not None:
+        head.append(f"  explains {_percent(hypothesis.share)} of the step", style="not bold dim")
+    if first:
+        yield Rule("hypotheses", align="left", style="dim")
+    yield head
+    if hypothesis.confirmed_by:
+        yield _item(f"settled by: {hypothesis.confirmed_by}", "!")
+    for reason in hypothesis.for_:
+        yield _item(reason.text, "+")
+    for reason in hypothesis.against:
+        yield _item(reason.text, "-")
+    if hypothesis.missing:
+        yield _item(f"unknown: {', '.join(hypothesis.missing[:4])}", "?")
+
+
+def _evidence(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    yield Rule("evidence", align="left", style="dim")
+    for record in diagnosis.evidence:
+        skipped = f", {record.skipped:,} skipped" if record.skipped else ""
+        unit = "figures" if record.kind == "sheet" else "events"
+        yield Text(f"{clean(record.path)}: {clean(record.kind)}, {record.events:,} {unit}{skipped}")
+        for note in record.notes:
+            yield _item(note, "·")
+    for other in diagnosis.others:
+        named = other.verdict.id or (f"{other.verdict.hypotheses[0].id}?" if other.verdict.hypotheses else "nothing stands out")
+        yield Text(f"{clean(other.path)} on its own: {other.verdict.level}, {named}")
+
+
+def _listed(title: str, lines: Iterable[str]) -> Iterator[RenderableType]:
+    yield Text(title, style="bold")
+    for line in lines:
+        yield _item(line, "·")
+
+
+def _item(line: str, mark: str) -> RenderableType:
+    row = Table.grid(padding=(0, 1, 0, 0))
+    row.add_column(width=3, justify="right")
+    row.add_column()
+    row.add_row(Text(mark), Text(clean(line)))
+    return row
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f} %"
+
+
+def _ms(ns: float) -> str:
+    return f"{ns / 1e6:,.2f} ms" if ns < 1e10 else f"{ns / 1e9:,.2f} s"
+
+
+def _bar(fraction: float, width: int = 20) -> str:
+    full = round(fraction * width)
+    return "█" * full + "░" * (width - full)
+
+
+def _value(value: object) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) else clean(str(value))
+
+
+def print_list(pages: Sequence[Fingerprint], out: Console | None = None) -> None:
+    """The known failures, one line each."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for page in pages:
+        table.add_row(page.id, Text(page.title))
+    (out or console()).print(table)
+
+
+def print_page(page: Fingerprint, out: Console | None = None) -> None:
+    """One fingerprint's page, as people read it."""
+    (out or console()).print(Padding(Markdown(page.body), (0, 1)))
