@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .diagnose import Diagnosis, diagnose
+    from .diagnosis import Diagnosis, diagnose
 
 __all__ = ["Diagnosis", "diagnose"]
 __version__ = "0.1.0"
@@ -19,7 +19,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     """Import the walk only when it is asked for: ``import xpu_triage`` alone costs nothing."""
     if name in __all__:
-        from . import diagnose as module
+        from . import diagnosis as module
 
         return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

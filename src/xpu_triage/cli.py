@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import __version__
-from .diagnose import Progress, diagnose
+from .diagnosis import Progress, diagnose
 from .errors import TriageError, UnusableInput
 
 INTERRUPTED = 130

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .diagnose import Diagnosis
+from .diagnosis import Diagnosis
 from .signals import Signals
 from .steps.results import Cause, DeviceUse, Finding, Walk
 from .verdict import Hypothesis, Reason, Verdict

@@ -12,7 +12,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from .diagnose import Diagnosis
+from .diagnosis import Diagnosis
 from .fingerprints import Fingerprint
 from .steps.results import Cause, Finding, Walk
 from .text import clean, shorten
