@@ -1,0 +1,93 @@
+"""What to measure next: the signal that would most likely settle between the hypotheses in front, and how to get it.
+
+Every signal that is missing is tried with a few plausible values; the one after which a verdict most often stands out,
+for the effort that it takes, is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .catalogue import CATALOGUE, EVIDENCE, SignalSpec
+from .expressions import Value, Values
+from .fingerprints import Fingerprint
+from .weighing import Weighed, ranked, stands_out, weigh
+
+IN_FRONT = 3
+"""How many hypotheses the measurement should tell apart."""
+
+EFFORT: dict[str, float] = {
+    "smi": 1.0, "metrics": 1.0, "log": 1.0, "os": 1.0, "config": 1.0, "spec": 1.0, "stacks": 1.2, "trace": 1.3,
+    "timers": 1.8, "bench": 1.6, "micro": 2.2,
+}
+"""Relative effort in the middle of the night. Judgement: reading is cheap, a trace costs a minute, an experiment a
+restart."""
+
+_TRIED: dict[str, tuple[Value, ...]] = {
+    "fraction": (0.03, 0.3, 0.6, 0.95), "ratio": (0.3, 0.8, 1.0, 1.5), "bool": (True, False),
+}
+_FACTORS = (0.1, 1.0, 10.0)
+NOTHING_YET = (
+    "Start with the three steps: device.utilization_fraction (the vendor tool, over some seconds under load) with "
+    "serving.running, then step.wall_ms, then a profiler trace of a few steps.")
+
+
+def next_measurement(found: Sequence[Weighed], pages: Sequence[Fingerprint], values: Values) -> str:
+    """The measurement in words: which signals, from what evidence, what it tells apart."""
+    front = [w for w in found if w.refuted_by is None and w.score > 0][:IN_FRONT]
+    if not front:
+        return NOTHING_YET
+    gains = _gains(front, found, values)
+    if not gains:
+        return front[0].page.confirm.measure
+    best = max(gains, key=lambda name: gains[name])
+    kind = min(CATALOGUE[best].evidence, key=EFFORT.__getitem__)
+    beside = [name for name in sorted(gains, key=lambda name: -gains[name])
+              if name != best and kind in CATALOGUE[name].evidence and CATALOGUE[name].group != "ab"]
+    names = [best] if CATALOGUE[best].group == "ab" else [best, *beside[:1]]
+    return f"{_how(names, kind)}{_tells(front)}"
+
+
+def _gains(front: Sequence[Weighed], found: Sequence[Weighed], values: Values) -> dict[str, float]:
+    """For each missing signal: how often a verdict would stand out, and how far it moves the front, by effort."""
+    candidates = {name for w in front for name in w.page.names if name not in values and name in CATALOGUE}
+    in_front = {w.page.id for w in front}
+    rest = [w for w in found if w.page.id not in in_front]
+    gains: dict[str, float] = {}
+    for name in candidates:
+        spec = CATALOGUE[name]
+        leads, settles = [], 0
+        tried = _tried(spec)
+        for value in tried:
+            assumed = {**values, name: value}
+            order = ranked((w.page for w in front), assumed) + rest
+            order.sort(key=lambda w: (w.refuted_by is not None, -w.score))
+            settles += stands_out(order)
+            leads.append(weigh(front[0].page, assumed).score - max(
+                (weigh(w.page, assumed).score for w in front[1:]), default=0.0))
+        gain = settles / len(tried) + 0.05 * min(max(leads) - min(leads), 10.0)
+        if max(leads) > min(leads):
+            effort = min(EFFORT[kind] for kind in spec.evidence) * (1.3 if spec.group == "ab" else 1.0)
+            gains[name] = gain / effort
+    return dict(sorted(gains.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _tried(spec: SignalSpec) -> tuple[Value, ...]:
+    if spec.unit == "text":
+        return (spec.example, "none")
+    if spec.unit in _TRIED:
+        return _TRIED[spec.unit]
+    return tuple(float(spec.example) * factor for factor in _FACTORS)
+
+
+def _how(names: Sequence[str], kind: str) -> str:
+    if CATALOGUE[names[0]].group == "ab":
+        change = CATALOGUE[names[0]].meaning
+        return f"Compare with one change, same load, both arms repeated: {change[0].lower()}{change[1:]} ({names[0]})"
+    return f"Measure {' and '.join(names)} ({EVIDENCE[kind]})"
+
+
+def _tells(front: Sequence[Weighed]) -> str:
+    if len(front) == 1:
+        return f"; it tells whether it is {front[0].page.id}."
+    return f"; it tells {' from '.join(w.page.id for w in front[:2])}."
