@@ -101,7 +101,7 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
         if new is not None:
             others.append((new.trace.source, new.signals))  # the table itself is let go: memory follows one trace
     if not typed and lead is None:
-        raise UnusableInput("no usable evidence", where=", ".join(map(fspath, evidence)), todo="; ".join(
+        raise UnusableInput("no usable evidence", where=", ".join(fspath(piece) for piece in evidence), todo="; ".join(
             note for record in records for note in record.notes))
     signals = Signals((*(lead.signals if lead else ()), *typed))
     verdict = judge(signals, pages, contradictions(signals))

@@ -16,7 +16,7 @@ from .diagnosis import Diagnosis
 from .fingerprints import Fingerprint
 from .steps.results import Cause, Finding, Walk
 from .text import clean, shorten
-from .verdict import Hypothesis, Level
+from .verdict import NOTHING_SPEAKS, Hypothesis, Level, RuledOut
 
 WIDTH_WITHOUT_TERMINAL = 100
 SHOWN_HYPOTHESES = 3
@@ -61,10 +61,11 @@ def diagnosis_parts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     if diagnosis.lead is not None:
         yield from _three_steps(diagnosis, diagnosis.lead)
     verdict = diagnosis.verdict
-    for i, hypothesis in enumerate(verdict.hypotheses[:SHOWN_HYPOTHESES]):
+    supported = [h for h in verdict.hypotheses if h.score > 0] or list(verdict.hypotheses[:1])
+    for i, hypothesis in enumerate(supported[:SHOWN_HYPOTHESES]):
         yield from _hypothesis(hypothesis, first=i == 0)
     if verdict.ruled_out:
-        yield from _listed("Looks alike, and is not", (f"{r.id}: {r.why}" for r in verdict.ruled_out))
+        yield from _listed("Looks alike, and is not", _look_alikes(verdict.ruled_out))
     if verdict.contradictions:
         yield from _listed("These figures contradict each other", (c.text for c in verdict.contradictions))
     if diagnosis.signals.conflicts:
@@ -87,9 +88,31 @@ def _headline(diagnosis: Diagnosis) -> RenderableType:
         head.append(f"   {verdict.id}", style="bold")
     head.append(f"   {clean(verdict.title)}")
     body = [head, Text(clean(verdict.summary))]
+    if where := where_it_is(diagnosis):
+        body.append(Text.assemble(("where: ", "bold"), where))
     if verdict.next:
         body.append(Text.assemble(("next: ", "bold"), clean(verdict.next)))
     return Panel(Group(*body), border_style=colour)
+
+
+def where_it_is(diagnosis: Diagnosis) -> str:
+    """The operator that the bisection ended at, its share, its line, and the step without it; empty where there is none."""
+    found = diagnosis.finding
+    if found is None or found.spread or not found.path:
+        return ""
+    line = f" at {clean(found.line)}" if found.line and found.line != found.name else ""
+    words = f"{shorten(clean(found.name), 70)}{line}: {_percent(found.share)} of the window"
+    if found.step_without_ms is not None:
+        words += f"; a step takes {found.step_ms:,.1f} ms, without it {found.step_without_ms:,.1f} ms"
+    return words
+
+
+def _look_alikes(ruled_out: Sequence[RuledOut]) -> Iterator[str]:
+    """Those with a reason one by one, those without support in one line."""
+    silent = [r.id for r in ruled_out if r.why == NOTHING_SPEAKS]
+    yield from (f"{r.id}: {r.why}" for r in ruled_out if r.why != NOTHING_SPEAKS)
+    if silent:
+        yield f"{', '.join(silent)}: {NOTHING_SPEAKS}"
 
 
 def _three_steps(diagnosis: Diagnosis, walked: Walk) -> Iterator[RenderableType]:

@@ -20,7 +20,8 @@ from .text import clean, shorten
 
 NOTEBOOK = "00_triage.ipynb"
 PARAMETER = "evidence"
-VERDICT_TAG = "verdict"
+VERDICT_TAG, NOTEBOOK_ONLY_TAG = "verdict", "only-in-notebook"
+"""Tags of cells: the one that shows the verdict; those that lead to other notebooks or say how to run one."""
 TEMPLATES = Path(__file__).parent / "templates"
 CELL_TIMEOUT_S = 600
 
@@ -102,6 +103,7 @@ def own_kernel() -> Iterator[str]:
 def to_html(notebook: Any) -> str:
     """An executed notebook as one HTML page: no code, no script, nothing that loads from outside, no link
     that leads out of the page (the files that the notebook links to do not travel with the report)."""
+    import nbformat
     from bs4 import BeautifulSoup
     from nbconvert import HTMLExporter
 
@@ -113,8 +115,10 @@ def to_html(notebook: Any) -> str:
         exclude_output_prompt=True,
         exclude_anchor_links=True,
     )
+    cells = [cell for cell in notebook.cells if NOTEBOOK_ONLY_TAG not in cell.metadata.get("tags", ())]
+    shown = nbformat.from_dict({**notebook, "cells": cells})  # type: ignore[no-untyped-call]
     resources = {"metadata": {"name": page_title(notebook), "footer": f"xpu-triage {__version__}"}}
-    body, _ = exporter.from_notebook_node(notebook, resources=resources)
+    body, _ = exporter.from_notebook_node(shown, resources=resources)
     page = BeautifulSoup(body, "html.parser")
     for link in page.find_all("a"):
         if not str(link.get("href", "")).startswith("#"):

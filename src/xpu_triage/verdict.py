@@ -21,6 +21,9 @@ from .signals import Signals
 from .weighing import PROBABLE_SCORE, Weighed, ranked, rivals, stands_out
 
 
+NOTHING_SPEAKS = "nothing that was measured speaks for it"
+
+
 class Level(StrEnum):
     CONFIRMED = "confirmed"
     PROBABLE = "probable"
@@ -172,7 +175,7 @@ def _ruled_out(
 def _why_ruled_out(weighed: Weighed | None, first: Weighed, values: Values, page: Fingerprint) -> str:
     if weighed is None:
         against = next((rule for rule in page.against if rule.holds(values)), None)
-        return against.text(values) if against else "nothing that was measured speaks for it"
+        return against.text(values) if against else NOTHING_SPEAKS
     if weighed.refuted_by is not None:
         return weighed.refuted_by.text(values)
     if weighed.against:

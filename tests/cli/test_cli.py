@@ -222,7 +222,7 @@ def test_a_truncated_trace_gives_the_verdict_of_what_is_there_and_says_where_the
     code, found = diagnosed(capsys, path)
     assert code == 0
     assert found["verdict"]["id"] == "cpu-fallback"
-    assert any(re.search(r"(cut|truncated).*\d", note) for note in found["evidence"][0]["notes"])
+    assert any(re.search(r"(cut|truncated|breaks off).*\d", note) for note in found["evidence"][0]["notes"])
 
 
 def test_fingerprints_are_listed_and_read_and_a_misspelling_is_answered(capsys):

@@ -112,7 +112,7 @@ def test_the_card_names_level_cause_figures_and_next_step(level):
     assert text.splitlines()[0] == str(level).upper() + (
         "" if level is VerdictLevel.NOT_ENOUGH else "  cpu-fallback"
     )
-    assert "one step (median of 6): 100.00 ms" in text
+    assert "one step (6 whole steps): 100.00 ms" in text
     assert "a step without it: 9.00 ms" in text
     assert "Next: Run the fixed sampler." in text
 

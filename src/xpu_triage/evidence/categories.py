@@ -11,7 +11,8 @@ import re
 from ..trace import Kind
 
 REPEATED = -1
-"""The row draws others again: a step on the device's lane, a sync next to its call, the profiler's own span."""
+"""The row draws others again: a step on the device's lane, a sync next to its call, the profiler's own
+span."""
 
 UNPLACED = -2
 """No rule knows the category."""
@@ -48,9 +49,9 @@ def place(category: str, name: str) -> int:
 
 
 def device_kind(category: str, name: str) -> Kind:
-    """COMM is a collective, or a send or receive between ranks. A copy is a COPY whichever way it goes, between
-    two devices of one process too: it is a transfer that nobody else has to join. Setting memory is a KERNEL:
-    it runs on the compute units, and takes its time from the kernels."""
+    """COMM is a collective, or a send or receive between ranks. A copy is a COPY whichever way it goes,
+    between two devices of one process too: it is a transfer that nobody else has to join. Setting memory is
+    a KERNEL: it runs on the compute units, and takes its time from the kernels."""
     if "memcpy" in category or _COPY.match(name):
         return Kind.COPY
     if category == "collective_comm" or _COMM.search(name):

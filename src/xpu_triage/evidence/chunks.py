@@ -56,7 +56,8 @@ def _reported(file: BinaryIO, size: int, progress: Progress | None) -> Iterator[
 
 
 def _inflated(raws: Iterator[bytes], path: Path, notes: list[str]) -> Iterator[bytes]:
-    """gzip members, one after the other. What one call can inflate is bounded, so no bomb fills the memory."""
+    """gzip members, one after the other. What one call can inflate is bounded, so no bomb fills the
+    memory."""
     member, begun, total, read = _member(), False, 0, 0
     for raw in raws:
         read += len(raw)

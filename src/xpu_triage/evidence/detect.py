@@ -32,7 +32,8 @@ class Found:
     kind: str
     """`kineto` or `sheet`; a format that is recognised but not read has its own name; else `unknown`."""
     skipped: str = ""
-    """Why it cannot be used; empty where it can. Only what a folder holds is skipped, a file alone is refused."""
+    """Why it cannot be used; empty where it can. Only what a folder holds is skipped, a file alone is
+    refused."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class _Format:
 
 
 def _is_ascend(head: _Head) -> bool:
-    """A list whose processes are the layers of the Ascend profiler; they may be named anywhere in the file."""
+    """A list whose processes are the layers of the Ascend profiler; they may be named anywhere in the
+    file."""
     if not head.content.startswith(b"[") or not head.has(rb'"ts"\s*:\s*"'):
         return False
     layer = re.compile(rb'"name"\s*:\s*"(Ascend Hardware|CANN)"')
@@ -91,6 +93,10 @@ def _is_sheet(head: _Head) -> bool:
     return head.is_text and head.has(rb"""(?m)^["']?(signals|schema)["']?\s*:""")
 
 
+def _is_archive(head: _Head) -> bool:
+    return head.content[:4] == b"PK\3\4" or head.content[257:262] == b"ustar"
+
+
 def _starts(*magic: bytes) -> Callable[[_Head], bool]:
     return lambda head: head.content.startswith(magic)
 
@@ -105,7 +111,7 @@ _OURS = "the JSON of an earlier diagnosis. Give the evidence that it was made fr
 FORMATS: tuple[_Format, ...] = (
     _Format("sqlite", _starts(b"SQLite format 3\0"), _SQLITE),
     _Format("nsys-rep", lambda head: head.path.suffix in (".nsys-rep", ".qdrep", ".qdstrm"), _NSIGHT),
-    _Format("archive", lambda head: head.content[:4] == b"PK\3\4" or head.content[257:262] == b"ustar", _ARCHIVE),
+    _Format("archive", _is_archive, _ARCHIVE),
     _Format("packed", _starts(b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0", b"BZh"), _PACKED),
     _Format("ascend", _is_ascend, _ASCEND),
     _Format("diagnosis", _is_diagnosis, _OURS),
@@ -116,14 +122,14 @@ FORMATS: tuple[_Format, ...] = (
 
 
 def find(path: str | PathLike[str]) -> list[Found]:
-    """The evidence at `path`: the file itself, or everything in a folder and below, sorted by path. Folders that
-    are hidden or symbolic links are not entered.
+    """The evidence at `path`: the file itself, or everything in a folder and below, sorted by path. Folders
+    that are hidden or symbolic links are not entered.
 
     Raises UnusableInput for a file that no reader reads, a folder with nothing to read, and anything else.
     """
     given = os.fspath(path)
     if re.match(r"[A-Za-z][\w+.-]*://", given):
-        raise UnusableInput("a URL, and only files are read", where=given, todo="Download it and give the file")
+        raise UnusableInput("a URL, and only files are read", where=given, todo="Download it first")
     path = Path(given)
     if path.is_dir():
         return _in_folder(path)
@@ -132,7 +138,8 @@ def find(path: str | PathLike[str]) -> list[Found]:
     except OSError as error:
         raise UnusableInput(_why(error), where=path, todo="Check the path and its permissions") from None
     if found.skipped:
-        raise UnusableInput(found.skipped, where=path, todo=f"Give {KNOWN}" if found.kind == "unknown" else "")
+        todo = f"Give {KNOWN}" if found.kind == "unknown" else ""
+        raise UnusableInput(found.skipped, where=path, todo=todo)
     return [found]
 
 
@@ -140,15 +147,17 @@ def _in_folder(folder: Path) -> list[Found]:
     found: list[Found] = []
     for file in islice(_walk(folder, MAX_DEPTH), MAX_FILES + 1):
         if len(found) == MAX_FILES:
-            found.append(Found(file, "unknown", f"more than {MAX_FILES:,} files: this and those after it left out"))
+            found.append(Found(file, "unknown", f"more than {MAX_FILES:,} files: left out from here on"))
             break
         try:
             found.append(_look(file))
         except OSError as error:
             found.append(Found(file, "unknown", _why(error)))
     if all(piece.skipped for piece in found):
-        first = next((piece for piece in found if piece.kind != "unknown"), found[0] if found else None)
-        detail = f"{len(found):,} files, {first.path.name} among them: {first.skipped}" if first else "it is empty"
+        detail = "it is empty"
+        if found:
+            first = next((piece for piece in found if piece.kind != "unknown"), found[0])
+            detail = f"{len(found):,} files, {first.path.name} among them: {first.skipped}"
         raise UnusableInput(f"no evidence in this folder ({detail})", where=folder, todo=f"Give {KNOWN}")
     return found
 

@@ -17,7 +17,8 @@ NO_TIME = float("nan")
 
 class Dialect(NamedTuple):
     exact: bool = False
-    """Times are too large for a float to hold their nanoseconds: keep integers and digits as they are written."""
+    """Times are too large for a float to hold their nanoseconds: keep integers and digits as they are
+    written."""
     old: bool = False
     """Device rows carry the link to their operator as `external id`, in lower case (torch 1.9)."""
 
@@ -38,8 +39,8 @@ class OldArgs(Args, gc=False):
 
 
 class Event(Protocol):
-    """`ts` is µs: a float (NaN where the event has none), or in an exact dialect an int for a JSON integer and
-    the digits as str for everything else. `dur` is µs."""
+    """`ts` is µs: a float (NaN where the event has none), or in an exact dialect an int for a JSON integer
+    and the digits as str for everything else. `dur` is µs."""
 
     ph: str
     cat: str
@@ -71,7 +72,8 @@ _BARE = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?\b(?:nan|inf|infinity)\b)', re.I | re
 
 
 def without_bare_words(text: bytes) -> bytes:
-    """`text` with NaN and Infinity outside strings as null. (Bandwidth of a copy that took no time: `inf`.)"""
+    """`text` with NaN and Infinity outside strings as null. (Bandwidth of a copy that took no time:
+    `inf`.)"""
     return _BARE.sub(lambda m: b"null" if m[1] else m[0], text)
 
 

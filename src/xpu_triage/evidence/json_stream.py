@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable
 from itertools import islice
@@ -29,6 +29,7 @@ _SLOW_FROM = 1 << 22       # bytes without a boundary that decodes, after which 
 _FRAGMENTS = 1 << 17       # pieces between two "},{" that are looked at in one go
 _JOINED = 256              # of them, as many as one event may span
 _LENIENT = 8               # of them, as many as an event may span that only the tolerant decoder reads
+_WORD = 10                 # more bytes than a number or a word that the text's end cuts can have lost sense in
 
 _HEAD = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
 _LIST = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
@@ -36,7 +37,7 @@ _CUT = re.compile(rb"\}\s*(,)\s*(?=\{)")
 _COMMA = re.compile(rb"\s*,\s*")
 _CLOSE = re.compile(rb"\s*,?\s*\]")
 _LAST_CLOSE = re.compile(rb'\}\s*(\])\s*(?:\}?\s*$|,\s*"[^"]*"\s*:)')
-_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+_BYTE = re.compile(r"\(byte (\d+)\)")
 _RAW = msgspec.json.Decoder(msgspec.Raw).decode
 _REFUSED = (msgspec.DecodeError, RecursionError)
 
@@ -51,8 +52,8 @@ class Sink(Protocol):
 class EventStream:
     """Feeds a sink with the events of one file.
 
-    After `run`: `found` (there is an array of events), `unreadable` (events that could not be decoded), `meta`
-    (what else the root says), `cut_at` (byte of the text where it breaks off, None if it is whole).
+    After `run`: `found` (there is an array of events), `unreadable` (events that could not be decoded),
+    `meta` (what else the root says), `cut_at` (byte of the text where it breaks off, None if it is whole).
     """
 
     def __init__(self, sink: Sink, notes: list[str]) -> None:
@@ -163,8 +164,8 @@ class EventStream:
         return True
 
     def _one_by_one(self, until: int, last: bool = False) -> bool:
-        """Slow and tolerant, for text with an event that does not decode: one event after the other, each from
-        a "},{" to one that follows. `last`: no more text will come. True once the array has ended."""
+        """Slow and tolerant, for text with an event that does not decode: one event after the other, each
+        from a "},{" to one that follows. `last`: no more text will come. True once the array has ended."""
         text = bytes(self._buffer[:until])
         if (plain := without_bare_words(text)) != text:
             self._buffer[:until] = plain
@@ -174,12 +175,16 @@ class EventStream:
         ends = [*commas, until] if len(commas) < _FRAGMENTS else commas
         events: list[Event] = []
         texts: list[bytes] = []
-        unreadable, done, start, ended = 0, 1, 1, False
+        unreadable, done, start, ended, lost = 0, 1, 1, False, False
         while start < ends[-1] and not ended:
             i = bisect_right(ends, start)
-            event, end = self._event_in(text, start, ends[i:i + _JOINED], len(ends) - i <= _JOINED)
+            event, end = self._event_in(text, start, ends[i:i + _JOINED], len(ends) - i <= _JOINED, last)
             if not end:
                 break                                       # it goes on beyond the text
+            if lost and event is not None and not event.ph:
+                start = ends[bisect_left(ends, end)] + 1    # still inside the event that is damaged
+                continue
+            lost = event is None
             if event is not None:
                 events.append(event)
                 texts.append(text[start:end])
@@ -193,8 +198,9 @@ class EventStream:
             elif comma := _COMMA.match(text, done):
                 start = comma.end()
             else:
-                start = ends[i] + 1
-                unreadable += bool(text[done:ends[i]].strip())
+                skipped = ends[bisect_left(ends, done)]
+                start = skipped + 1
+                unreadable += bool(text[done:skipped].strip())
         wanted = self._sink.take(events, b"[" + b",".join(texts) + b"]", self._dialect)
         if wanted != self._dialect:
             self._dialect = wanted
@@ -208,16 +214,19 @@ class EventStream:
             self._patience = 2 * len(self._buffer)          # no progress without more text
         return last and self._one_by_one(len(self._buffer), last)
 
-    def _event_in(self, text: bytes, start: int, ends: list[int], all_there: bool) -> tuple[Event | None, int]:
+    def _event_in(self, text: bytes, start: int, ends: list[int], all_there: bool,
+                  last: bool) -> tuple[Event | None, int]:
         """The event that begins at `start` and ends at one of `ends`, or before the first: what was made of it
-        (None: unreadable) and its end. End 0: it is not complete; `all_there` says that no further ends exist."""
+        (None: unreadable) and its end. End 0: it is not complete. `all_there`: no further ends exist; `last`: no
+        more text will come."""
         end, size, incomplete = 0, 1, True
         while not end and incomplete and size <= len(ends):
             try:
                 _RAW(text[start:ends[size - 1]])
                 end = ends[size - 1]
             except _REFUSED as error:
-                incomplete = _truncated(error)
+                incomplete = _truncated(error) or (
+                    last and ends[size - 1] == len(text) and _position(error) > len(text) - start - _WORD)
                 end = start + after if (after := _end_of_value(error)) else 0
             size = size + 1 if size == len(ends) else min(2 * size, len(ends))
         if end:
@@ -254,5 +263,10 @@ def _truncated(error: Exception) -> bool:
 
 def _end_of_value(error: Exception) -> int:
     """Where the JSON value ended, if the decoder met something after it; else 0."""
-    found = _TRAILING.search(str(error))
-    return int(found[1]) - 1 if found else 0
+    return _position(error) - 1 if "trailing characters" in str(error) else 0
+
+
+def _position(error: Exception) -> int:
+    """The byte that the decoder names; 0 where it names none."""
+    found = _BYTE.search(str(error))
+    return int(found[1]) if found else 0

@@ -30,7 +30,8 @@ STRAY_NS = 3600 * 10**9
 """Rows at time 0 that lie this long before all others carry no time of this capture: a profiler writes 0 for
 what began before its clock did."""
 
-_DEVICE_LANE = re.compile(r"(gpu|npu|xpu|hpu|mtia|tpu|mlu|gcu|cuda|hip|rocm|device|privateuse\w*)[ :]*\d+", re.I)
+_DEVICE_LANE = re.compile(r"(gpu|npu|xpu|hpu|mtia|tpu|mlu|gcu|cuda|hip|rocm|device|privateuse\w*)[ :]*\d+",
+                          re.I)
 _ASCEND_LAYERS = {"Ascend Hardware", "CANN", "Overlap Analysis"}
 
 _Owner = tuple[str, str]                # pid and tid, or pid and nothing
@@ -39,8 +40,8 @@ _Owner = tuple[str, str]                # pid and tid, or pid and nothing
 def read(path: str | PathLike[str], *, progress: Progress | None = None) -> Trace:
     """The trace in `path`. `progress` is called with the bytes read of the file and the bytes it has.
 
-    Raises UnusableInput where there is nothing to work with: no such file, no permission, not JSON, no array of
-    trace events, no complete event of a known category, or a gzip file beyond the limits of `chunks`.
+    Raises UnusableInput where there is nothing to work with: no such file, no permission, not JSON, no array
+    of trace events, no complete event of a known category, or a gzip file beyond the limits of `chunks`.
     """
     path = Path(path)
     notes: list[str] = []
@@ -190,8 +191,8 @@ class _Labels:
 
 
 def _claim_device_lanes(place: NDArray[np.int8], column: dict[str, Ints], rows: Rows) -> None:
-    """Rows of unknown category on a lane that the file names as a device are device rows, if nothing else runs
-    there: beside known kernels they would be queues, counters and other drawings of the same work."""
+    """Rows of unknown category on a lane that the file names as a device are device rows, if nothing else
+    runs there: beside known kernels they would be queues, counters and other drawings of the same work."""
     known = {str(pid) for pid, _ in _entries(rows.lanes, column["lane"][place >= FIRST_DEVICE_KIND])}
     named = {pid for pid, labels in rows.process_names.items()
              if pid.isdigit() and any(map(_DEVICE_LANE.fullmatch, labels))}
@@ -215,15 +216,16 @@ def _nothing_kept(counts: Counts, notes: list[str]) -> str:
     if not counts.events:
         what = "the trace has no events"
     elif spans:
-        known = ", ".join(counts.unknown_categories[:4])
-        what = f"none of its {spans:,} complete events is of a known category" + (f" ({known})" if known else "")
+        what = f"none of its {spans:,} complete events is of a known category"
+        what += f" ({', '.join(counts.unknown_categories[:4])})" if counts.unplaced else ""
     else:
         what = f"none of its {counts.events:,} events is a complete one (ph X, or B with E)"
         what += f"; {counts.unreadable:,} are unreadable" if counts.unreadable else ""
     return "; ".join([what, *notes])
 
 
-def _all_notes(notes: list[str], rows: Rows, stream: EventStream, counts: Counts, last_start: int) -> list[str]:
+def _all_notes(notes: list[str], rows: Rows, stream: EventStream, counts: Counts,
+               last_start: int) -> list[str]:
     """What the stream noted, and what the counts mean for the reader."""
     out = list(notes)
     if stream.cut_at is not None:
@@ -246,7 +248,8 @@ def _all_notes(notes: list[str], rows: Rows, stream: EventStream, counts: Counts
 def _backend(rows: Rows, names: tuple[str, ...]) -> str:
     """`cuda`, `rocm`, `xpu` …: whose runtime calls the file has; `device only` or `cpu` where it has none."""
     categories = {category.lower() for category, _ in rows.keys}
-    found = {category.rpartition("_")[0] for category in categories if category.endswith(("_runtime", "_driver"))}
+    found = {category.rpartition("_")[0] for category in categories
+             if category.endswith(("_runtime", "_driver"))}
     if "cuda" in found and any(name.startswith("hip") for name in names):
         found = found - {"cuda"} | {"rocm"}
     if not found and "runtime" in categories:

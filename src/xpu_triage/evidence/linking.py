@@ -27,12 +27,13 @@ GROWING_FRACTION = 0.9
 with time. CUPTI and roctracer number in order of the calls (0.999 and more, several threads included)."""
 
 
-def launches(kind: Kinds, start: Ints, device: Codes, process: Codes, correlation: Ints, external: Ints) -> Ints:
+def launches(kind: Kinds, start: Ints, device: Codes, process: Codes, correlation: Ints,
+             external: Ints) -> Ints:
     """Row of the call that launched each device row: int64, NOT_LINKED, BEFORE_CAPTURE, and -1 on host rows.
 
-    Rows are sorted by start; `device` is -1 on host rows and `process` on device rows. A device row belongs to
-    the runtime call of the same correlation id, else to the operator of the same external id. Where ids grow
-    with time, work whose id lies below all captured ones was launched before the capture.
+    Rows are sorted by start; `device` is -1 on host rows and `process` on device rows. A device row belongs
+    to the runtime call of the same correlation id, else to the operator of the same external id. Where ids
+    grow with time, work whose id lies below all captured ones was launched before the capture.
     """
     launch = np.full(len(kind), NOT_LINKED, np.int64)
     work = np.flatnonzero(kind >= FIRST_DEVICE_KIND)
@@ -50,7 +51,8 @@ def launches(kind: Kinds, start: Ints, device: Codes, process: Codes, correlatio
 
 
 class _Ids:
-    """Ids that join device rows (`work`) to host rows (`source`), each within its process where ids collide."""
+    """Ids that join device rows (`work`) to host rows (`source`), each within its process where ids
+    collide."""
 
     def __init__(self, ids: Ints, source: Ints, work: Ints, start: Ints, device: Codes, process: Codes,
                  owner: dict[int, int] | None = None) -> None:
@@ -58,7 +60,8 @@ class _Ids:
         self._parts = [(work, source)]
         self.owner = owner or self._owners(source, work, device, process)
         if self.owner:
-            self._parts = [(work[device[work] == d], source[process[source] == p]) for d, p in self.owner.items()]
+            self._parts = [(work[device[work] == d], source[process[source] == p])
+                           for d, p in self.owner.items()]
 
     def join(self, launch: Ints) -> None:
         """Write to `launch` the first source row that has the id of each device row."""
@@ -76,8 +79,9 @@ class _Ids:
     def _owners(self, source: Ints, work: Ints, device: Codes, process: Codes) -> dict[int, int] | None:
         """The process that drives each device, where several processes use the same ids; else None.
 
-        Captures of several ranks laid into one file each count from 1. A device's process is the one with most
-        rows of the right id before the device's work; of several such the one whose rows come closest before.
+        Captures of several ranks laid into one file each count from 1. A device's process is the one with
+        most rows of the right id before the device's work; of several such the one whose rows come closest
+        before.
         """
         processes = np.unique(process[source])
         if len(processes) < 2 or not _shared(self._ids[source], process[source]):
@@ -112,7 +116,8 @@ def _shared(ids: Ints, process: Codes) -> bool:
     return bool(((ids[1:] == ids[:-1]) & (process[1:] != process[:-1])).any())
 
 
-def blocking_calls(kind: Kinds, end: Ints, name: Codes, names: Sequence[str], launch: Ints) -> NDArray[np.bool_]:
+def blocking_calls(kind: Kinds, end: Ints, name: Codes, names: Sequence[str],
+                   launch: Ints) -> NDArray[np.bool_]:
     """Runtime calls in which the host waits for the device: those named so, and copies that return only after
     the copy ran (through pageable memory an asynchronous copy is one)."""
     runtime = kind == Kind.RUNTIME

@@ -187,7 +187,8 @@ class Rows:
                     self.process_names.setdefault(str(event.pid), set()).add(str(label))
 
     def _place(self, text: bytes | memoryview) -> None:
-        """Say what each new key is. A category that no rule knows is judged by its rows' arguments in `text`."""
+        """Say what each new key is. A category that no rule knows is judged by its rows' arguments in
+        `text`."""
         fresh, self.keys.fresh = self.keys.fresh, []
         places = [place(category, name) for category, name in fresh]
         unsure = {category for (category, _), p in zip(fresh, places, strict=True)
@@ -200,7 +201,8 @@ class Rows:
 
 
 def _with_device_arguments(text: bytes | memoryview) -> set[str]:
-    """Categories most of whose rows say on which stream or queue of a device they ran, and who launched them."""
+    """Categories most of whose rows say on which stream or queue of a device they ran, and who launched
+    them."""
     votes: dict[str, int] = {}
     for event in _decoded(text):
         words = " ".join(event.args).lower() if isinstance(event.args, dict) else ""

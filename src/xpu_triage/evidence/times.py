@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ..trace import Ints
 
 FLOAT_LIMIT_US = 2.0 ** 43
-"""Times from here on (100 days) are decoded exactly. Below it a float is within half a ns of what the file says;
-at today's 1.8e15 µs since 1970 floats are 250 ns apart. A *duration* beyond it is damage."""
+"""Times from here on (100 days) are decoded exactly. Below it a float is within half a ns of what the file
+says; at today's 1.8e15 µs since 1970 floats are 250 ns apart. A *duration* beyond it is damage."""
 
 _MAX_US = (1 << 63) // 1000 - 1
 

@@ -7,8 +7,8 @@ from ..plots.words import milliseconds, percent, short
 from ..render import CAUSE_WORDS
 from ..steps.results import Cause
 from ..text import clean
-from ..verdict import Hypothesis, Level
-from .shown import Shown, label, lines, safe, said, stacked, table
+from ..verdict import Hypothesis, Level, Verdict
+from .shown import Shown, label, lines, pairs, safe, said, stacked, table
 
 LEVEL_COLOURS = {Level.CONFIRMED: "#b3261e", Level.PROBABLE: "#a15c00", Level.NOT_ENOUGH: "#0b6b83"}
 NOTHING_WRONG = "#2e7d32"
@@ -18,38 +18,52 @@ SHOWN_HYPOTHESES = 3
 def verdict(diagnosis: Diagnosis) -> Shown:
     """The card: level, what it is, where, how much of the step; and what to measure or do next."""
     found = diagnosis.verdict
-    colour = NOTHING_WRONG if found.id == "no-fault" else LEVEL_COLOURS[found.level]
+    headline, rest = _headline(found)
     facts = key_figures(diagnosis)
     read = "; ".join(_read(record) for record in diagnosis.evidence)
-    name = f'<code style="font-size:14px;font-weight:600">{safe(found.id)}</code> ' if found.id else ""
-    cells = "".join(
-        f'<div style="margin:6px 28px 0 0"><div style="font-size:20px;font-weight:600">{safe(value)}</div>'
-        f'<div style="font-size:12px;color:#6b7380">{safe(words)}</div></div>' for value, words in facts)
-    html = (
-        f'<div style="border:1px solid #d5d9e0;border-left:8px solid {colour};border-radius:6px;'
-        f'padding:12px 18px;background:#ffffff;color:#1b1f24;max-width:1100px">'
-        f'<div><span style="background:{colour};color:#ffffff;border-radius:4px;padding:2px 10px;'
-        f'font-weight:700;font-size:13px">{safe(str(found.level).upper())}</span> {name}</div>'
-        f'<div style="font-size:21px;font-weight:700;margin:8px 0 2px 0">{safe(found.title)}</div>'
-        f'<div style="font-size:15px">{safe(found.summary)}</div>'
-        f'<div style="display:flex;flex-wrap:wrap">{cells}</div>'
-        + (
-            f'<div style="margin-top:10px;font-size:14px"><b>Next:</b> {safe(found.next)}</div>'
-            if found.next
-            else ""
-        )
-        + f'<div style="margin-top:8px;font-size:12px;color:#6b7380">from {safe(read)}</div></div>'
-    )
     head = f"{str(found.level).upper()}  {found.id or ''}".rstrip()
     text = [
         head,
-        clean(found.title),
-        clean(found.summary),
+        clean(headline),
+        clean(rest),
         *(f"{words}: {clean(value)}" for value, words in facts),
         f"Next: {clean(found.next)}" if found.next else "",
         f"from {read}",
     ]
-    return Shown(html, "\n".join(line for line in text if line))
+    return Shown(_card(found, headline, rest, facts, read), "\n".join(line for line in text if line))
+
+
+def _headline(found: Verdict) -> tuple[str, str]:
+    """The sentence to print large, and the rest. A summary that begins with the title needs no title above
+    it."""
+    if not found.summary.startswith(found.title):
+        return found.title, found.summary
+    first, _, rest = found.summary.partition(". ")
+    return first.rstrip("."), rest
+
+
+def _card(found: Verdict, headline: str, rest: str, facts: list[tuple[str, str]], read: str) -> str:
+    colour = NOTHING_WRONG if found.id == "no-fault" else LEVEL_COLOURS[found.level]
+    name = f'<code style="font-size:14px;font-weight:600">{safe(found.id)}</code>' if found.id else ""
+    cells = "".join(
+        f'<div style="margin:8px 30px 0 0"><div style="font-size:20px;font-weight:600">{safe(value)}</div>'
+        f'<div style="font-size:12px;color:#6b7380">{safe(words)}</div></div>'
+        for value, words in facts
+    )
+    level = (
+        f'<span style="background:{colour};color:#ffffff;border-radius:4px;padding:2px 10px;font-weight:700;'
+        f'font-size:13px">{safe(str(found.level).upper())}</span>'
+    )
+    after = f'<div style="margin-top:10px;font-size:14px"><b>Next:</b> {safe(found.next)}</div>'
+    return (
+        f'<div style="border:1px solid #d5d9e0;border-left:8px solid {colour};border-radius:6px;'
+        f'padding:12px 18px;background:#ffffff;color:#1b1f24;max-width:1100px">'
+        f"<div>{level} {name}</div>"
+        f'<div style="font-size:19px;font-weight:700;margin:8px 0 2px 0">{safe(headline)}</div>'
+        f'<div style="font-size:15px">{safe(rest)}</div>'
+        f'<div style="display:flex;flex-wrap:wrap">{cells}</div>{after if found.next else ""}'
+        f'<div style="margin-top:8px;font-size:12px;color:#6b7380">from {safe(read)}</div></div>'
+    )
 
 
 def _read(record: EvidenceRecord) -> str:
@@ -58,16 +72,12 @@ def _read(record: EvidenceRecord) -> str:
 
 def key_figures(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     """The few figures that everybody asks for first, as (figure, what it is); only those that are known."""
-    signals, walk, finding = diagnosis.signals, diagnosis.lead, diagnosis.finding
+    signals, finding = diagnosis.signals, diagnosis.finding
     figures: list[tuple[str, str]] = []
     wall, busy = signals.value("step.wall_ms"), signals.value("device.busy_fraction")
     if isinstance(wall, int | float):
-        how = (
-            f"median of {len(walk.steps.steps)}"
-            if walk and len(walk.steps.steps) > 1
-            else signals["step.wall_ms"].how
-        )
-        figures.append((milliseconds(1e6 * wall), f"one step ({how})"))
+        told = signals["step.wall_ms"]
+        figures.append((milliseconds(1e6 * wall), f"one step ({told.window or told.how})"))
     if isinstance(busy, int | float):
         figures.append((percent(busy), "device busy"))
     idle = {
@@ -102,14 +112,12 @@ def reasons(diagnosis: Diagnosis) -> Shown:
 
 def _hypothesis(hypothesis: Hypothesis) -> Shown:
     share = f", explains {percent(hypothesis.share)} of the step" if hypothesis.share is not None else ""
-    rows = [("for", reason.text) for reason in hypothesis.for_]
+    rows = [("settled by", hypothesis.confirmed_by)] if hypothesis.confirmed_by else []
+    rows += [("for", reason.text) for reason in hypothesis.for_]
     rows += [("against", reason.text) for reason in hypothesis.against]
-    if hypothesis.confirmed_by:
-        rows.insert(0, ("settled by", hypothesis.confirmed_by))
     if hypothesis.missing:
         rows.append(("unknown", ", ".join(hypothesis.missing)))
-    title = f"{hypothesis.id}: {hypothesis.title} (score {hypothesis.score:.2f}{share})"
-    return table(("", ""), rows, title=title)
+    return pairs(rows, title=f"{hypothesis.id}: {hypothesis.title} (score {hypothesis.score:.2f}{share})")
 
 
 def contradictions(diagnosis: Diagnosis) -> Shown:
@@ -126,29 +134,19 @@ def next_steps(diagnosis: Diagnosis) -> Shown:
     """What to do now: the next measurement, the fix, how to prove it fixed, and the page that tells the
     rest."""
     found = diagnosis.verdict
-    rows = [
-        (name, text)
-        for name, text in (("next", found.next), ("fix", found.fix), ("prove it fixed", found.verify))
-        if text
-    ]
+    first = "" if found.next == found.verify else found.next
+    named = (("next", first), ("fix", found.fix), ("prove it fixed", found.verify))
+    told = pairs([(name, text) for name, text in named if text])
     identity = found.id or (found.hypotheses[0].id if found.hypotheses else "")
     if not identity:
-        return stacked(_told(rows), said("All known failures: xpu-triage fingerprints"))
+        return stacked(told, said("All known failures: xpu-triage fingerprints"))
     page = f"playbook/fingerprints/{identity}.md"
     link = Shown(
         f'<p style="margin:6px 0">The page: <a href="../{safe(page)}">{safe(page)}</a>, in a terminal '
         f"<code>xpu-triage fingerprints {safe(identity)}</code></p>",
         f"The page: {page}, in a terminal: xpu-triage fingerprints {identity}",
     )
-    return stacked(_told(rows), link)
-
-
-def _told(rows: list[tuple[str, str]]) -> Shown:
-    html = "".join(
-        f'<p style="margin:4px 0;max-width:1000px"><b>{safe(name)}:</b> {safe(text)}</p>'
-        for name, text in rows
-    )
-    return Shown(html, "\n".join(f"{name}: {clean(text)}" for name, text in rows))
+    return stacked(told, link)
 
 
 def evidence(diagnosis: Diagnosis) -> Shown:

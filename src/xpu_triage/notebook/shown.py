@@ -113,6 +113,33 @@ def lines(title: str, items: Sequence[str], *, empty: str = "") -> Shown:
     return Shown(html, text)
 
 
+def pairs(rows: Sequence[tuple[str, str]], *, title: str = "") -> Shown:
+    """Short names with a sentence each, none cut."""
+    name_style = f"{_CELL};font-weight:600;white-space:nowrap"
+    body = "".join(
+        f'<tr><td style="{name_style}">{safe(name)}</td><td style="{_CELL}">{safe(text)}</td></tr>'
+        for name, text in rows
+    )
+    head = f'<p style="margin:8px 0 2px;font-weight:600">{safe(title)}</p>' if title else ""
+    html = f'{head}<table style="border-collapse:collapse;font-size:14px;margin:0"><tbody>{body}</tbody></table>'
+    width = max((len(name) for name, _ in rows), default=0)
+    text = [
+        textwrap.fill(
+            clean(text),
+            TEXT_WIDTH,
+            initial_indent=f"{clean(name).ljust(width)}  ",
+            subsequent_indent=" " * (width + 2),
+        )
+        for name, text in rows
+    ]
+    return Shown(html, "\n".join([*([clean(title)] if title else []), *text]))
+
+
+def counted(number: int, one: str) -> str:
+    """`1 step`, `12 steps`."""
+    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
+
+
 def said(*sentences: str) -> Shown:
     """Plain sentences, a paragraph each."""
     kept = [sentence for sentence in sentences if sentence]

@@ -14,13 +14,15 @@ from ..plots.words import milliseconds, percent
 from ..render import ABOUT_WORDS, CAUSE_WORDS
 from ..steps.results import DeviceUse, Finding, Step, Walk
 from ..text import shorten
-from .shown import Shown, label, lines, said, stacked, table
+from .shown import Shown, counted, label, lines, said, stacked, table
 
 NO_TRACE = (
     "The evidence holds no trace, so this cannot be shown. A profiler capture of five to ten steps gives it."
 )
 NO_DEVICE = "This trace holds no device work, so there is no busy or idle time to show."
 MOST_STEPS = 12
+LEAST_SHARE = 5e-4
+"""Parts smaller than this are not listed: they would read 0.0 %."""
 RECOVERED = 1.05
 """A step that became less than this much shorter did not recover."""
 SAMPLE_PERIODS_MS = (1000, 167)
@@ -51,7 +53,9 @@ def signals(diagnosis: Diagnosis, *groups: str) -> Shown:
 def _value(value: float | int | bool | str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"{value:,.4g}" if isinstance(value, float) else shorten(str(value), 60)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return shorten(str(value), 60)
 
 
 def busy(diagnosis: Diagnosis) -> Shown:
@@ -73,7 +77,7 @@ def busy(diagnosis: Diagnosis) -> Shown:
         ("device", "busy", "= kernels", "+ collectives alone", "+ copies alone", "idle", "busy a step"),
         rows,
         numbers=range(1, 7),
-        note=f"Shares of {milliseconds(window)}, the wall time of {len(walk.steps.steps)} whole step(s).",
+        note=f"Shares of {milliseconds(window)}, the wall time of {counted(len(walk.steps.steps), 'whole step')}.",
     )
 
 
@@ -170,7 +174,7 @@ def steps(diagnosis: Diagnosis) -> Shown:
     left = len(rows) - MOST_STEPS
     if left > 0:
         rows = [*rows[:MOST_STEPS - 3], ("…", f"{left} more", "", "", "", ""), *rows[-3:]]
-    parts = [said(f"{len(found.steps)} step(s), found by {found.method}: {found.detail}."),
+    parts = [said(f"{counted(len(found.steps), 'step')}, found by {found.method}: {found.detail}."),
              table(("", "step", "wall", "busy", "share busy", "phase"), rows, numbers=(2, 3, 4))]
     return stacked(*parts, *([lines("Said while looking", found.notes)] if found.notes else []))
 
@@ -188,7 +192,7 @@ def warm(diagnosis: Diagnosis) -> Shown:
         return said(NO_TRACE)
     walls = np.array([step.wall for step in walk.steps.steps])
     if len(walls) < 3:
-        first = f"{len(walls)} step(s): too few to set a first one apart."
+        first = f"{counted(len(walls), 'step')}: too few to set a first one apart."
     else:
         rest = float(np.median(walls[1:]))
         apart = "set apart as warm-up" if warm_up(walls) else "no warm-up in it"
@@ -231,8 +235,8 @@ def second(diagnosis: Diagnosis) -> Shown:
 
 def _finding(found: Finding) -> Shown:
     title = f"{ABOUT_WORDS.get(found.about, found.about)}: {percent(found.total_share)} of the window"
-    told = [f"{found.name}: {percent(found.total_share if found.spread else found.share)} of the window, "
-            f"{found.calls_per_step:,.4g} call(s) a step."]
+    share = percent(found.total_share if found.spread else found.share)
+    told = [f"{found.name}: {share} of the window, calls a step: {found.calls_per_step:,.4g}."]
     if found.line:
         told.append(f"Python line: {found.line}")
     if found.step_without_ms is not None:
@@ -258,14 +262,9 @@ def _finding(found: Finding) -> Shown:
                 title=title,
             )
         )
-    if found.others:
-        parts.append(
-            table(
-                ("next to it in the same part", "share"),
-                [(shorten(name, 72), percent(share)) for name, share in found.others],
-                numbers=(1,),
-            )
-        )
+    others = [(shorten(name, 72), percent(share)) for name, share in found.others if share >= LEAST_SHARE]
+    if others:
+        parts.append(table(("next to it in the same part", "share"), others, numbers=(1,)))
     return stacked(*parts)
 
 

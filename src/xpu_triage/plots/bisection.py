@@ -67,7 +67,11 @@ def rows_of(finding: Finding, whole: str = "the step") -> list[Row]:
         return [
             top,
             Row(words, finding.total_share, beside=short(finding.name, 60), named=True),
-            *(Row(f"· {short(name, NAME_CHARS - 4)}", share) for name, share in finding.others[:MOST_OTHERS]),
+            *(
+                Row(f"· {short(name, NAME_CHARS - 4)}", share)
+                for name, share in finding.others[:MOST_OTHERS]
+                if share >= 5e-4
+            ),
         ]
     path = finding.path
     shown = path if len(path) <= MOST_LEVELS else (*path[:2], *path[2 - MOST_LEVELS:])
