@@ -41,7 +41,8 @@ class Rows:
     def call(self, name: str, start: float, dur: float, thread: str = "main", blocking: bool = False) -> int:
         return self._add(Kind.RUNTIME, name, start, dur, thread=thread, blocking=blocking)
 
-    def sync(self, start: float, dur: float, name: str = "cudaStreamSynchronize", thread: str = "main") -> int:
+    def sync(self, start: float, dur: float, name: str = "cudaStreamSynchronize",
+             thread: str = "main") -> int:
         return self.call(name, start, dur, thread, blocking=True)
 
     # -- the device
@@ -83,7 +84,8 @@ class Rows:
         """The trace, its first row at 0."""
         rows = self._rows
         order = sorted(range(len(rows)), key=lambda i: rows[i]["start"])
-        place = {handle: at for at, handle in enumerate(order)} | {NOT_LINKED: NOT_LINKED, BEFORE_CAPTURE: BEFORE_CAPTURE}
+        place = {handle: at for at, handle in enumerate(order)}
+        place |= {NOT_LINKED: NOT_LINKED, BEFORE_CAPTURE: BEFORE_CAPTURE}
         rows = [rows[i] for i in order]
         start = np.array([round(r["start"] * US) for r in rows], np.int64)
         on_device = np.array([r["kind"] >= Kind.KERNEL for r in rows], np.bool_)
@@ -101,7 +103,8 @@ class Rows:
             "launch": launch,
             "blocking": np.array([r.get("blocking", False) for r in rows], np.bool_),
             "names": names, "devices": devices, "streams": streams, "threads": threads,
-            "counts": Counts(events=len(rows), kept=len(rows)), "source": "drawn.json", "format": "drawn", **fields})
+            "counts": Counts(events=len(rows), kept=len(rows)), "source": "drawn.json", "format": "drawn",
+            **fields})
 
 
 def _coded(words: list[str | None]) -> tuple[tuple[str, ...], np.ndarray[Any, np.dtype[np.int32]]]:

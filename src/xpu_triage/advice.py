@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from .catalogue import CATALOGUE, EVIDENCE, SignalSpec
 from .expressions import Value, Values
-from .fingerprints import Fingerprint
-from .weighing import Weighed, ranked, stands_out, weigh
+from .weighing import Weighed, stands_out, weigh
 
 IN_FRONT = 3
 """How many hypotheses the measurement should tell apart."""
@@ -27,48 +26,58 @@ _TRIED: dict[str, tuple[Value, ...]] = {
     "fraction": (0.03, 0.3, 0.6, 0.95), "ratio": (0.3, 0.8, 1.0, 1.5), "bool": (True, False),
 }
 _FACTORS = (0.1, 1.0, 10.0)
-NOTHING_YET = (
-    "Start with the three steps: device.utilization_fraction (the vendor tool, over some seconds under load) with "
-    "serving.running, then step.wall_ms, then a profiler trace of a few steps.")
+_FIRST: tuple[tuple[str, str, str], ...] = (
+    ("latency.ttft_ms", "latency.prefill_ms", "latency.queue_ms and latency.prefill_ms beside it (/metrics)"),
+    ("latency.itl_ms", "latency.engine_itl_ms", "latency.engine_itl_ms beside it (the engine's own figure)"),
+    ("", "device.utilization_fraction", "device.utilization_fraction with serving.running (over some seconds)"),
+    ("", "step.wall_ms", "step.wall_ms (the engine's log, or Δt ÷ Δiterations)"),
+    ("", "device.busy_fraction", "a profiler trace of a few steps under load"),
+)
+"""Where nothing speaks for anything: what to ask for, where the first is known (or empty) and the second is not."""
 
 
-def next_measurement(found: Sequence[Weighed], pages: Sequence[Fingerprint], values: Values) -> str:
+def next_measurement(found: Sequence[Weighed], values: Values) -> str:
     """The measurement in words: which signals, from what evidence, what it tells apart."""
     front = [w for w in found if w.refuted_by is None and w.score > 0][:IN_FRONT]
     if not front:
-        return NOTHING_YET
+        return _three_steps(values)
     gains = _gains(front, found, values)
     if not gains:
         return front[0].page.confirm.measure
-    best = max(gains, key=lambda name: gains[name])
+    best = next(iter(gains))
     kind = min(CATALOGUE[best].evidence, key=EFFORT.__getitem__)
-    beside = [name for name in sorted(gains, key=lambda name: -gains[name])
+    beside = [name for name in gains
               if name != best and kind in CATALOGUE[name].evidence and CATALOGUE[name].group != "ab"]
     names = [best] if CATALOGUE[best].group == "ab" else [best, *beside[:1]]
     return f"{_how(names, kind)}{_tells(front)}"
 
 
+def _three_steps(values: Values) -> str:
+    asked = [words for there, missing, words in _FIRST if missing not in values and (not there or there in values)]
+    return f"Walk the three steps, cheapest first: {'; then '.join(asked)}." if asked else "Record a longer trace."
+
+
 def _gains(front: Sequence[Weighed], found: Sequence[Weighed], values: Values) -> dict[str, float]:
-    """For each missing signal: how often a verdict would stand out, and how far it moves the front, by effort."""
-    candidates = {name for w in front for name in w.page.names if name not in values and name in CATALOGUE}
-    in_front = {w.page.id for w in front}
-    rest = [w for w in found if w.page.id not in in_front]
+    """For each missing signal: how often a hypothesis in front would then stand out, the first counting double, and
+    how far it moves them apart; by effort. Largest gain first."""
+    rest = [w for w in found if w.page.id not in {f.page.id for f in front}]
+    settling = {name for w in front[:2] for rule in w.page.confirm.any_of for name in rule.names}
     gains: dict[str, float] = {}
-    for name in candidates:
+    for name in {name for w in front for name in w.page.names if name not in values}:
         spec = CATALOGUE[name]
-        leads, settles = [], 0
+        leads, settled = [], 0.0
         tried = _tried(spec)
         for value in tried:
             assumed = {**values, name: value}
-            order = ranked((w.page for w in front), assumed) + rest
-            order.sort(key=lambda w: (w.refuted_by is not None, -w.score))
-            settles += stands_out(order)
-            leads.append(weigh(front[0].page, assumed).score - max(
-                (weigh(w.page, assumed).score for w in front[1:]), default=0.0))
-        gain = settles / len(tried) + 0.05 * min(max(leads) - min(leads), 10.0)
+            weighed = [weigh(w.page, assumed) for w in front]
+            order = sorted([*weighed, *rest], key=lambda w: (w.refuted_by is not None, -w.score))
+            leads.append(weighed[0].score - max((w.score for w in weighed[1:]), default=0.0))
+            if stands_out(order):
+                settled += 2.0 if order[0] is weighed[0] else 1.0 if order[0] in weighed else 0.0
         if max(leads) > min(leads):
+            gain = settled / len(tried) + 0.05 * min(max(leads) - min(leads), 10.0)
             effort = min(EFFORT[kind] for kind in spec.evidence) * (1.3 if spec.group == "ab" else 1.0)
-            gains[name] = gain / effort
+            gains[name] = gain * (1.5 if name in settling else 1.0) / effort
     return dict(sorted(gains.items(), key=lambda item: (-item[1], item[0])))
 
 

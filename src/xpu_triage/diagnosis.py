@@ -118,7 +118,9 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
     )
 
 
-def _pieces(evidence: Sequence[str | PathLike[str]], records: list[EvidenceRecord]) -> Iterator[tuple[detect.Found, bool]]:
+def _pieces(
+    evidence: Sequence[str | PathLike[str]], records: list[EvidenceRecord]
+) -> Iterator[tuple[detect.Found, bool]]:
     """Every piece once, with whether it was found in a folder. What a folder holds and nobody can read is recorded."""
     seen: set[Path] = set()
     for given in evidence:

@@ -28,6 +28,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from .catalogue import CATALOGUE
@@ -77,6 +78,7 @@ class _Part:
 _Make = Callable[[ast.Call, dict[str, None]], _Part]
 
 
+@cache
 def parse(text: str) -> Expression:
     """Parse and check `text`. Raises `BadExpression`: an unknown name or function, text in arithmetic, …"""
     try:
@@ -121,7 +123,7 @@ def _constant(node: ast.Constant) -> _Part:
 
 
 def _name(node: ast.expr, names: dict[str, None]) -> _Part:
-    name = ast.unparse(node)
+    name = _dotted(node)
     if name in ("true", "false"):
         return _Part("bool", lambda _: name == "true")
     spec = CATALOGUE.get(name)
@@ -129,6 +131,14 @@ def _name(node: ast.expr, names: dict[str, None]) -> _Part:
         raise BadExpression(f"{name!r} is not a signal")
     names[name] = None
     return _Part(spec.unit if spec.unit in ("bool", "text") else "number", lambda values: values.get(name))
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    return ast.unparse(node)  # no name of a signal: shown in the refusal
 
 
 def _unary(node: ast.UnaryOp, names: dict[str, None]) -> _Part:
@@ -263,7 +273,7 @@ def _controlled(figure: Callable[[float, float], float | None]) -> _Make:
     """A function of one A/B ratio and the spread between repeats."""
 
     def make(node: ast.Call, names: dict[str, None]) -> _Part:
-        ratio = ast.unparse(node.args[0])
+        ratio = _dotted(node.args[0])
         if len(node.args) != 1 or not ratio.startswith("ab.") or not ratio.endswith("_ratio"):
             raise BadExpression(f"{ast.unparse(node)!r}: it takes one ab.*_ratio")
         part = _part(node.args[0], names)

@@ -3,7 +3,6 @@ playbook (`limits.md`), as those of the fingerprints are; where one applies, sig
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -16,6 +15,7 @@ from .errors import TriageError
 from .expressions import Expression, Value
 from .fingerprints import split
 from .resources import shipped
+from .signals import Signals
 
 _KEYS = {"when", "withhold", "says", "next", "source"}
 
@@ -41,10 +41,17 @@ def load(path: Path | None = None) -> tuple[Limit, ...]:
         raise TriageError(f"front matter: {error}", where=path) from None
 
 
-def applied(values: Mapping[str, Value], limits: tuple[Limit, ...]) -> tuple[dict[str, Value], tuple[Limit, ...]]:
-    """`values` without those that say nothing, and the limits that took them."""
+def applied(signals: Signals, limits: tuple[Limit, ...]) -> tuple[dict[str, Value], tuple[Limit, ...]]:
+    """Values of `signals` without those that say nothing, and the limits that took them.
+
+    A limit takes signals only of the evidence that it speaks of: a hidden trace does not silence the SMI beside it.
+    """
+    values = {name: signal.value for name, signal in signals.items()}
     found = tuple(limit for limit in limits if limit.when.evaluate(values) is True)
-    withheld = frozenset[str]().union(*(limit.withhold for limit in found))
+    withheld: set[str] = set()
+    for limit in found:
+        sources = {signals[name].source for name in limit.when.names if name in signals}
+        withheld |= {name for name in limit.withhold if name in signals and signals[name].source in sources}
     return {name: value for name, value in values.items() if name not in withheld}, found
 
 

@@ -97,8 +97,10 @@ def _scalar(event: yaml.ScalarEvent, first_line: int) -> str | int | float | boo
         raise BadYaml(f"tags ({event.tag}) are not read{_at(event.start_mark, first_line)}")
     if event.style or event.tag:
         return text  # quoted, or a block: text, whatever it looks like
-    if (word := text.lower()) in _WORDS:
+    if len(text) < 6 and (word := text.lower()) in _WORDS:
         return _WORDS[word]
+    if not text or text[0] not in "+-.0123456789":
+        return text
     if _INTEGER.fullmatch(text):
         return int(text) if len(text) < 20 else float(text)
     return float(text) if _FLOAT.fullmatch(text) else text

@@ -14,32 +14,15 @@ from rich.text import Text
 
 from .diagnosis import Diagnosis
 from .fingerprints import Fingerprint
-from .steps.results import Cause, Finding, Walk
+from .steps.results import Finding, Walk
 from .text import clean, shorten
 from .verdict import NOTHING_SPEAKS, Hypothesis, Level, RuledOut
+from .words import ABOUT_WORDS, CAUSE_WORDS
 
 WIDTH_WITHOUT_TERMINAL = 100
 SHOWN_HYPOTHESES = 3
 SHOWN_LEVELS = 7
 COLOURS = {Level.CONFIRMED: "red", Level.PROBABLE: "yellow", Level.NOT_ENOUGH: "cyan"}
-
-CAUSE_WORDS = {
-    Cause.HIDDEN: "work that the capture lacks (busy is a lower bound)",
-    Cause.TURNAROUND: "the device's own turnaround",
-    Cause.PROFILER: "the profiler's overhead",
-    Cause.FIRST_USE: "first use: module load, allocation, compilation",
-    Cause.PEER_WAIT: "waiting for another rank",
-    Cause.NO_WORK: "nothing to do",
-    Cause.UNRECORDED: "host not recorded",
-    Cause.HOST_OP: "host busy with work that launches nothing",
-    Cause.AFTER_SYNC: "refilling after a host sync",
-    Cause.LAUNCHING: "launching as fast as the host can",
-}
-"""What each cause of idle means, in words. The same everywhere: terminal, notebook, plots."""
-
-ABOUT_WORDS = {**{str(cause): f"idle: {words}" for cause, words in CAUSE_WORDS.items()},
-               "compute": "device time in kernels", "copy": "device time in copies",
-               "comm": "device time in collectives", "host": "host time"}
 
 
 def console() -> Console:
@@ -70,8 +53,8 @@ def diagnosis_parts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         yield from _listed("These figures contradict each other", (c.text for c in verdict.contradictions))
     if diagnosis.signals.conflicts:
         yield from _listed("Two pieces of evidence disagree", (
-            f"{c.kept.name}: {_value(c.kept.value)} ({c.kept.source}) is used, not {_value(c.other.value)} ({c.other.source})"
-            for c in diagnosis.signals.conflicts))
+            f"{c.kept.name}: {_value(c.kept.value)} ({c.kept.source}) is used, "
+            f"not {_value(c.other.value)} ({c.other.source})" for c in diagnosis.signals.conflicts))
     if verdict.fix:
         yield from _listed("Fix", [verdict.fix])
     if verdict.verify:
@@ -96,7 +79,7 @@ def _headline(diagnosis: Diagnosis) -> RenderableType:
 
 
 def where_it_is(diagnosis: Diagnosis) -> str:
-    """The operator that the bisection ended at, its share, its line, and the step without it; empty where there is none."""
+    """The operator that the bisection ended at: share, line, the step without it. Empty where there is none."""
     found = diagnosis.finding
     if found is None or found.spread or not found.path:
         return ""
@@ -215,8 +198,8 @@ def _evidence(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         for note in record.notes:
             yield _item(note, "·")
     for other in diagnosis.others:
-        named = other.verdict.id or (f"{other.verdict.hypotheses[0].id}?" if other.verdict.hypotheses else "nothing stands out")
-        yield Text(f"{clean(other.path)} on its own: {other.verdict.level}, {named}")
+        first = other.verdict.hypotheses[0].id if other.verdict.hypotheses else "nothing"
+        yield Text(f"{clean(other.path)} on its own: {other.verdict.level}, {other.verdict.id or f'{first} in front'}")
 
 
 def _listed(title: str, lines: Iterable[str]) -> Iterator[RenderableType]:

@@ -13,6 +13,7 @@ A rule is written in the front matter of a page of the playbook:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ from .units import figure, show
 
 MAX_WEIGHT = 12.0
 _KEYS = {"signal", "comparison", "threshold", "weight", "given", "says", "source", "decisive"}
+_PLACE = re.compile(r"\{([\w.]+)\|([^{}]*)\}")
+_FIRST = re.compile(r"first\(([^()]*)\)")
 _SYMBOLS = {">=": "≥", "<=": "≤", "==": "=", "!=": "≠"}
 
 
@@ -39,6 +42,7 @@ class Rule:
     given: Expression | None
     """Where this is not known to hold, the rule says nothing."""
     says: str
+    """Words for the reader. `{kernel.top_name|one kernel}` stands for the text of that signal, or for the words."""
     source: str
     decisive: bool
 
@@ -70,6 +74,10 @@ class Rule:
         return self.signal.kind == "number" and any(
             CATALOGUE[name].unit not in ("text", "bool") and values.get(name, 0) != 0 for name in self.signal.names)
 
+    def words(self, values: Values) -> str:
+        """What it says, with the texts of the signals in place."""
+        return _PLACE.sub(lambda match: show(values[match[1]], "text") if match[1] in values else match[2], self.says)
+
     def text(self, values: Values) -> str:
         """The rule with its values, ready to print: `idle.host_op_fraction 0.95 ≥ 0.15: the host …`."""
         symbol = _SYMBOLS.get(self.comparison, self.comparison)
@@ -87,8 +95,8 @@ class Rule:
             value = figure(float(self.signal.evaluate(values) or 0.0))
             parts = ", ".join(f"{name} {show(values[name], CATALOGUE[name].unit)}"
                               for name in self.signal.names if name in values)
-            left = f"{_spelled(self.signal.text)} = {value} {symbol} {show(self.threshold, 'number')} ({parts})"
-        return f"{left}{f' (with {beside})' if beside else ''}: {self.says}"
+            left = f"{_spelled(self.signal.text, values)} = {value} {symbol} {show(self.threshold, 'number')} ({parts})"
+        return f"{left}{f' (with {beside})' if beside else ''}: {self.words(values)}"
 
 
 def from_page(raw: Any) -> Rule:
@@ -104,6 +112,9 @@ def from_page(raw: Any) -> Rule:
     weight = expressions.parse(str(raw["weight"]))
     if weight.kind != "number":
         raise BadExpression(f"{weight.text!r} is no weight")
+    for name, _ in _PLACE.findall(str(raw["says"])):
+        if name not in CATALOGUE or CATALOGUE[name].unit != "text":
+            raise ValueError(f"says: {name!r} is not a signal with a text")
     return Rule(signal, raw["comparison"], _threshold(signal, raw["comparison"], raw["threshold"]), weight,
                 condition(raw.get("given")), str(raw["says"]), str(raw["source"]), bool(raw.get("decisive", False)))
 
@@ -132,5 +143,8 @@ def _threshold(signal: Expression, comparison: str, raw: Any) -> Value | tuple[s
     return raw
 
 
-def _spelled(expression: str) -> str:
-    return expression.replace(" * ", " × ").replace(" / ", " ÷ ")
+def _spelled(expression: str, values: Values) -> str:
+    """The expression as arithmetic is written; of alternatives the one that is known."""
+    chosen = _FIRST.sub(
+        lambda match: next((name for name in match[1].split(", ") if name in values), match[1]), expression)
+    return chosen.replace(" * ", " × ").replace(" / ", " ÷ ")

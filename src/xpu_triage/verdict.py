@@ -20,7 +20,6 @@ from .rules import Rule
 from .signals import Signals
 from .weighing import PROBABLE_SCORE, Weighed, ranked, rivals, stands_out
 
-
 NOTHING_SPEAKS = "nothing that was measured speaks for it"
 
 
@@ -94,13 +93,12 @@ def judge(
     signals: Signals, pages: Sequence[Fingerprint], contradictions: Sequence[Contradiction] = ()
 ) -> Verdict:
     """Hold every page against the signals and say what it is, how sure, and what to do next."""
-    values, applied = limits_page.applied(
-        {name: signal.value for name, signal in signals.items()}, limits_page.load())
+    values, applied = limits_page.applied(signals, limits_page.load())
     found = ranked(pages, values)
     if not stands_out(found):
         level, id_, title, fix, verify = Level.NOT_ENOUGH, None, "Not enough evidence to name a cause", "", ""
         summary = _why_not(found, applied)
-        next_ = " ".join(limit.next for limit in applied) or next_measurement(found, pages, values)
+        next_ = " ".join(limit.next for limit in applied) or next_measurement(found, values)
     else:
         page = found[0].page
         level = Level.CONFIRMED if found[0].confirmed_by else Level.PROBABLE
@@ -128,10 +126,10 @@ def _reason(rule: Rule, values: Values) -> Reason:
 def _what(found: Sequence[Weighed], applied: Sequence[Limit]) -> str:
     """One sentence for what it is, one for the second finding, and what the capture could not tell."""
     first = found[0]
-    says = (first.confirmed_by or first.for_[0]).says
+    says = (first.confirmed_by or first.for_[0]).words(first.values)
     parts = [f"{first.page.title}{_of_the_step(first)}: {says}."]
     if second := next((w for w in found[1:] if w.refuted_by is None and w.score > 0), None):
-        parts.append(f"Second: {second.page.id}{_of_the_step(second)}, {second.for_[0].says}.")
+        parts.append(f"Second: {second.page.id}{_of_the_step(second)}, {second.for_[0].words(second.values)}.")
     parts += [f"The capture has its limits: {limit.says}." for limit in applied]
     return " ".join(parts)
 
@@ -144,9 +142,9 @@ def _why_not(found: Sequence[Weighed], applied: Sequence[Limit]) -> str:
         return " ".join(parts)
     first, close = live[0], rivals(live)
     if not first.numeric:
-        parts.append(f"What speaks for {first.page.id} is no measured number: {first.for_[0].says}.")
+        parts.append(f"What speaks for {first.page.id} is no measured number: {first.for_[0].words(first.values)}.")
     elif first.score < PROBABLE_SCORE:
-        parts.append(f"What speaks for {first.page.id} is too little: {first.for_[0].says}.")
+        parts.append(f"What speaks for {first.page.id} is too little: {first.for_[0].words(first.values)}.")
     elif not first.needs_met:
         parts.append(f"For {first.page.id} the figures that it needs are missing.")
     if close:
@@ -156,7 +154,7 @@ def _why_not(found: Sequence[Weighed], applied: Sequence[Limit]) -> str:
 
 
 def _of_the_step(weighed: Weighed) -> str:
-    return "" if weighed.share is None else f" ({weighed.share:.0%} of the time)"
+    return f" ({weighed.share:.0%} of the time)" if weighed.share and weighed.share >= 0.01 else ""
 
 
 def _ruled_out(
@@ -180,4 +178,4 @@ def _why_ruled_out(weighed: Weighed | None, first: Weighed, values: Values, page
         return weighed.refuted_by.text(values)
     if weighed.against:
         return weighed.against[0].text(values)
-    return f"less speaks for it ({weighed.score:.1f} against {first.score:.1f}): {weighed.for_[0].says}"
+    return f"less speaks for it ({weighed.score:.1f} against {first.score:.1f}): {weighed.for_[0].words(values)}"

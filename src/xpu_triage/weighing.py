@@ -11,8 +11,8 @@ from .rules import Rule
 
 PROBABLE_SCORE = 2.0
 """What the rules for a hypothesis, less those against it, must reach: one strong rule, or two that fit."""
-MARGIN = 0.75
-"""How far behind the next hypothesis must lie: in a trace, 7.5 % of the window."""
+MARGIN = 0.5
+"""How far behind the next hypothesis must lie: in a trace, 5 % of the window."""
 MISSING = 5
 """How many missing signals of one hypothesis are named."""
 

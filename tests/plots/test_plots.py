@@ -25,7 +25,7 @@ from xpu_triage import plots
 from xpu_triage.errors import MissingExtra
 from xpu_triage.plots import canvas, device_lanes, palette
 from xpu_triage.plots.device_lanes import chosen_step, paint
-from xpu_triage.plots.series import MOST_BARS
+from xpu_triage.plots.series import MOST_BARS, typical, warm_up
 from xpu_triage.signals import Signal
 from xpu_triage.steps.results import Step, Steps
 from xpu_triage.trace import Kind
@@ -66,7 +66,7 @@ def test_the_title_states_the_finding_in_words():
     assert (
         plots.utilization(diagnosis).title == "Device idle 94.0 % of the window: host runs aten::exponential_"
     )
-    assert plots.step_times(diagnosis).title == "6 steps, median 100.00 ms, device busy 6.0 % of it"
+    assert plots.step_times(diagnosis).title == "6 decode steps, median 100.00 ms, device busy 6.0 %"
     assert plots.waterfall(diagnosis).title == "90.0 % of the step: aten::exponential_"
     assert "without it 9.00 ms" in plots.waterfall(diagnosis).subtitle
 
@@ -121,8 +121,19 @@ def test_a_first_step_that_stands_out_is_set_apart_from_the_median():
     picture = plots.step_times(
         diagnosis_of(replace(walk, steps=replace(walk.steps, steps=(first, *walk.steps.steps[1:]))))
     )
-    assert picture.title.startswith("6 steps, median 100.00 ms")
+    assert picture.title.startswith("6 decode steps, median 100.00 ms")
     assert "first step 1,000.00 ms, set apart as warm-up" in picture.subtitle
+
+
+def test_a_first_step_of_another_kind_is_no_warm_up():
+    """A long prefill before decodes is other work, not a cold start; and the median is that of the
+    decodes."""
+    walk = fallback_walk(6)
+    first = Step("prefill", -900 * MS, 100 * MS, "prefill")
+    steps = (first, *walk.steps.steps[1:])
+    assert not warm_up(steps)
+    assert warm_up((replace(first, phase="decode"), *steps[1:]))
+    assert typical(steps) == (100.0 * MS, "5 decode steps")
 
 
 def test_the_slowest_and_the_median_step_are_chosen_by_wall_time():
@@ -193,7 +204,7 @@ def test_many_steps_share_bars():
     picture = plots.step_times(
         diagnosis_of(replace(walk, steps=Steps("annotation", "", steps), devices=(use,)))
     )
-    assert picture.title == f"{5 * MOST_BARS} steps, median 1.00 ms, device busy 50.0 % of it"
+    assert picture.title == f"{5 * MOST_BARS:,} steps, median 1.00 ms, device busy 50.0 %"
 
 
 def test_a_users_matplotlib_settings_change_nothing(monkeypatch):

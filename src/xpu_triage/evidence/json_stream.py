@@ -34,9 +34,10 @@ _WORD = 10                 # more bytes than a number or a word that the text's 
 _HEAD = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
 _LIST = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
 _CUT = re.compile(rb"\}\s*(,)\s*(?=\{)")
+_EVENT = re.compile(rb',\s*\{[^{}]*"ph"\s*:\s*"\w"')
 _COMMA = re.compile(rb"\s*,\s*")
 _CLOSE = re.compile(rb"\s*,?\s*\]")
-_LAST_CLOSE = re.compile(rb'\}\s*(\])\s*(?:\}?\s*$|,\s*"[^"]*"\s*:)')
+_LAST_CLOSE = re.compile(rb'\}\s*(\])\s*(?:$|\}\s*$|,\s*"[^"]*"\s*:)')
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _RAW = msgspec.json.Decoder(msgspec.Raw).decode
 _REFUSED = (msgspec.DecodeError, RecursionError)
@@ -67,6 +68,7 @@ class EventStream:
         self._sink = sink
         self._dialect = Dialect()
         self._buffer = bytearray()
+        self._lost = False              # the buffer may begin inside a damaged event
         self._gone = 0                  # bytes of the text that came before the buffer
         self._patience = 0              # size of the buffer below which another try is not worth it
 
@@ -120,6 +122,9 @@ class EventStream:
 
     def _feed(self) -> bool:
         """Decode up to the last boundary between events. True once the array has ended."""
+        if self._lost:
+            cuts = deque(_CUT.finditer(self._buffer), maxlen=1)
+            return bool(cuts) and self._one_by_one(cuts[0].start(1))
         for start in dict.fromkeys((max(0, len(self._buffer) - _TAIL), 0)):
             for match in reversed(deque(_CUT.finditer(self._buffer, start), maxlen=_CUTS)):
                 cut = match.start(1)
@@ -151,13 +156,14 @@ class EventStream:
 
     def _finish(self) -> bool:
         """The text has ended. True if the array has its end."""
+        ended = False
         try:
-            self._decode(len(self._buffer))                 # a list root ends with its array
+            if not self._lost:
+                self._decode(len(self._buffer))             # a list root ends with its array
+                self._drop(len(self._buffer))
+                ended = True
         except _REFUSED as error:
             ended = self._array_end(end) if (end := _end_of_value(error)) else False
-        else:
-            self._drop(len(self._buffer))
-            ended = True
         if not ended and not self._one_by_one(len(self._buffer), last=True):
             self.cut_at = self._gone
             return False
@@ -175,14 +181,14 @@ class EventStream:
         ends = [*commas, until] if len(commas) < _FRAGMENTS else commas
         events: list[Event] = []
         texts: list[bytes] = []
-        unreadable, done, start, ended, lost = 0, 1, 1, False, False
+        unreadable, done, start, ended, lost = 0, 1, 1, False, self._lost
         while start < ends[-1] and not ended:
             i = bisect_right(ends, start)
             event, end = self._event_in(text, start, ends[i:i + _JOINED], len(ends) - i <= _JOINED, last)
             if not end:
                 break                                       # it goes on beyond the text
             if lost and event is not None and not event.ph:
-                start = ends[bisect_left(ends, end)] + 1    # still inside the event that is damaged
+                start = ends[i] + 1                         # still inside the event that is damaged
                 continue
             lost = event is None
             if event is not None:
@@ -200,12 +206,14 @@ class EventStream:
             else:
                 skipped = ends[bisect_left(ends, done)]
                 start = skipped + 1
-                unreadable += bool(text[done:skipped].strip())
+                if text[done:skipped].strip():
+                    unreadable, lost = unreadable + 1, True
         wanted = self._sink.take(events, b"[" + b",".join(texts) + b"]", self._dialect)
         if wanted != self._dialect:
             self._dialect = wanted
             return self._one_by_one(until, last)
         self.unreadable += unreadable
+        self._lost = lost and not ended
         if ended or (last and ends[-1] == until):
             self._drop(done)
             return ended
@@ -219,6 +227,8 @@ class EventStream:
         """The event that begins at `start` and ends at one of `ends`, or before the first: what was made of it
         (None: unreadable) and its end. End 0: it is not complete. `all_there`: no further ends exist; `last`: no
         more text will come."""
+        if text[start:start + 64].lstrip()[:1] == b"[":
+            return None, ends[0]                            # a stray bracket would swallow all that follow
         end, size, incomplete = 0, 1, True
         while not end and incomplete and size <= len(ends):
             try:
@@ -238,9 +248,8 @@ class EventStream:
         for end in ends[:_LENIENT]:
             if event := lenient(text[start:end], self._dialect):
                 return event, end
-        if incomplete and all_there:
-            return None, 0
-        return None, ends[0]
+        damaged = last and _EVENT.search(text, ends[0], ends[-1])       # others follow, so it was not the last
+        return None, 0 if incomplete and all_there and not damaged else ends[0]
 
     def _read_meta(self, head: bytes, tail: bytes) -> None:
         if not head.strip(b"\xef\xbb\xbf \t\r\n"):

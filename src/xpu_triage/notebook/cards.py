@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..diagnosis import Diagnosis, EvidenceRecord
 from ..plots.words import milliseconds, percent, short
-from ..render import CAUSE_WORDS
 from ..steps.results import Cause
 from ..text import clean
 from ..verdict import Hypothesis, Level, Verdict
+from ..words import CAUSE_WORDS
 from .shown import Shown, label, lines, pairs, safe, said, stacked, table
 
 LEVEL_COLOURS = {Level.CONFIRMED: "#b3261e", Level.PROBABLE: "#a15c00", Level.NOT_ENOUGH: "#0b6b83"}

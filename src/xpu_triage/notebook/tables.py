@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from ..diagnosis import Diagnosis
 from ..plots.bisection import second_finding
 from ..plots.occupancy import readings
-from ..plots.series import warm_up
+from ..plots.series import like_the_first, warm_up
 from ..plots.words import milliseconds, percent
-from ..render import ABOUT_WORDS, CAUSE_WORDS
 from ..steps.results import DeviceUse, Finding, Step, Walk
 from ..text import shorten
+from ..words import ABOUT_WORDS, CAUSE_WORDS
 from .shown import Shown, counted, label, lines, said, stacked, table
 
 NO_TRACE = (
@@ -186,27 +184,23 @@ def _step_row(i: int, step: Step, busy_ns: int | None) -> tuple[str, ...]:
 
 
 def warm(diagnosis: Diagnosis) -> Shown:
-    """The first step against the others, and the phases."""
+    """The first step against the later ones of its kind, and the phases."""
     walk = diagnosis.lead
     if walk is None:
         return said(NO_TRACE)
-    walls = np.array([step.wall for step in walk.steps.steps])
-    if len(walls) < 3:
-        first = f"{counted(len(walls), 'step')}: too few to set a first one apart."
+    steps = walk.steps.steps
+    rest = [steps[i].wall for i in like_the_first(steps)]
+    if len(rest) < 2:
+        told = f"{counted(len(steps), 'step')}: too few of the first one's kind to set it apart."
     else:
-        rest = float(np.median(walls[1:]))
-        apart = "set apart as warm-up" if warm_up(walls) else "no warm-up in it"
-        first = (
-            f"First step {milliseconds(int(walls[0]))}, median of the others {milliseconds(rest)}: {apart}."
-        )
-    phases = Counter(step.phase or "not told" for step in walk.steps.steps)
-    medians = {
-        p: np.median([s.wall for s in walk.steps.steps if (s.phase or "not told") == p]) for p in phases
-    }
-    rows = [
-        (phase, str(count), milliseconds(float(medians[phase]))) for phase, count in sorted(phases.items())
-    ]
-    return stacked(said(first), table(("phase", "steps", "median wall"), rows, numbers=(1, 2)))
+        apart = "set apart as warm-up" if warm_up(steps) else "no warm-up in it"
+        alike = milliseconds(float(np.median(rest)))
+        told = f"First step {milliseconds(steps[0].wall)}, median of the others like it {alike}: {apart}."
+    walls: dict[str, list[int]] = {}
+    for step in steps:
+        walls.setdefault(step.phase or "not told", []).append(step.wall)
+    rows = [(phase, str(len(w)), milliseconds(float(np.median(w)))) for phase, w in sorted(walls.items())]
+    return stacked(said(told), table(("phase", "steps", "median wall"), rows, numbers=(1, 2)))
 
 
 def finding(diagnosis: Diagnosis) -> Shown:

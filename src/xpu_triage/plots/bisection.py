@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..render import ABOUT_WORDS
 from ..steps.results import Finding, Walk
+from ..words import ABOUT_WORDS
 from .canvas import Picture, empty, number_ticks, picture, place, plain
 from .palette import FAINT, INK, part_colour
 from .words import NO_TRACE, RECORD_ONE, percent, short, whole_words

@@ -98,12 +98,12 @@ def picture(title: str, subtitle: str, height_in: float, draw: Draw) -> Picture:
 def empty(title: str, why: str, todo: str = "") -> Picture:
     """A picture that says why there is nothing to draw, and what would give it."""
     def draw(figure: Figure) -> None:
-        axes = figure.add_axes((0.012, 0.08, 0.976, 0.42))
+        axes = figure.add_axes((0.012, 0.10, 0.976, 0.50))
         axes.set(xticks=[], yticks=[], facecolor="#f6f7f9")
         lines = [*textwrap.wrap(clean(why), 130), *textwrap.wrap(clean(todo), 130)]
         axes.text(0.5, 0.5, "\n".join(lines), ha="center", va="center", color=FAINT, fontsize=10)
 
-    return picture(title, "", 1.9, draw)
+    return picture(title, "", 1.45, draw)
 
 
 def place(figure: Figure, left_in: float, bottom_in: float, right_in: float, top_in: float) -> Axes:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..steps.results import CAUSES, Finding, Step, Walk
 from ..trace import Kind
-from . import host, occupancy
+from . import host_lanes, occupancy
 from .canvas import (
     LEGEND_IN,
     TOP_IN,
@@ -86,7 +86,7 @@ def lanes(diagnosis: Diagnosis, step: str = "slowest") -> Picture:
     if walk is None:
         return empty("Lanes of one step", NO_TRACE, RECORD_ONE)
     chosen = chosen_step(walk, step)
-    threads = host.busiest_threads(walk.trace, chosen.start, chosen.end, MOST_THREADS)
+    threads = host_lanes.busiest_threads(walk.trace, chosen.start, chosen.end, MOST_THREADS)
     if not walk.devices and not threads:
         return empty("Lanes of one step", "This step holds neither device work nor host rows.", RECORD_ONE)
     return _draw(walk, chosen, diagnosis.finding, threads)
@@ -98,7 +98,7 @@ def _draw(walk: Walk, step: Step, finding: Finding | None, threads: list[int]) -
     shares = [occupancy.occupancy(walk.trace, use, edges) for use in devices]
     found = finding.name if finding is not None and not finding.spread else ""
     accent = part_colour(finding.about) if finding is not None else INK
-    nested = [host.boxes(walk.trace, t, step, step.wall // 350, found) for t in threads]
+    nested = [host_lanes.boxes(walk.trace, t, step, step.wall // 350, found) for t in threads]
     heights = [DEVICE_IN] * len(devices) + [
         STRIP_IN + LEVEL_IN * (1 + max((box.level for box in boxes), default=-1)) for boxes in nested]
     entries = share_entries(dict(zip(PARTS, shares[0].mean(axis=0).tolist(), strict=True))) if shares else []
@@ -117,7 +117,7 @@ def _draw(walk: Walk, step: Step, finding: Finding | None, threads: list[int]) -
         for thread, boxes, tall in zip(threads, nested, heights[len(devices):], strict=True):
             _raster(
                 axes,
-                host.doing(walk.trace, thread, edges),
+                host_lanes.doing(walk.trace, thread, edges),
                 list(HOST_COLOURS.values()),
                 span,
                 y - STRIP_IN,
@@ -199,7 +199,7 @@ def _label(axes: Axes, text: str, y: float) -> None:
 
 
 def _draw_boxes(
-    axes: Axes, boxes: list[host.Box], step: Step, unit: float, top: float, found: str, accent: str
+    axes: Axes, boxes: list[host_lanes.Box], step: Step, unit: float, top: float, found: str, accent: str
 ) -> None:
     from matplotlib.collections import PolyCollection
 

@@ -7,8 +7,8 @@ blindness (Machado, Oliveira and Fernandes 2009, severity 1); `tests/plots/test_
 
 from __future__ import annotations
 
-from ..render import CAUSE_WORDS
 from ..steps.results import CAUSES, Cause
+from ..words import CAUSE_WORDS
 
 BUSY_KINDS: tuple[str, ...] = ("compute", "comm", "copy")
 """In the order of precedence: where kinds overlap the first one counts."""

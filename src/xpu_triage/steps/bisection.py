@@ -7,23 +7,25 @@ import numpy as np
 from ..trace import Ints, Kind
 from .blame import Part, device_part, host_part, idle_part
 from .fallback import Fallbacks
-from .groups import Groups, Weights, group_rows
+from .groups import Groups, group_rows, heaviest_code
+from .host import Indices
 from .idle_causes import GapWork
-from .intervals import Bools
+from .intervals import Bools, Weights
 from .patterns import GRAPH_LAUNCH
 from .results import CAUSES, Cause, Finding, Level
 from .scene import Scene
 from .utilization import PART_KINDS, DeviceTime
 
 WORTH_FINDING = 0.02
-"""Share of the window from which a part is bisected: the small ones are what is left once the large one is fixed."""
+"""Share of the window from which a part is bisected: the small ones are what is left once the large one is
+fixed."""
 
 HOLDS = 0.5
 """An operator is named when it explains at least this share of its part; else the part is spread."""
 
 LAUNCHES_PER_CALL = 16
-"""An operator that launches more than this a call is a container (a compiled region, a whole model). Where time goes
-by the launch, naming it would say nothing."""
+"""An operator that launches more than this a call is a container (a compiled region, a whole model). Where
+time goes by the launch, naming it would say nothing."""
 
 OTHERS = 5
 """Names shown beside the one that was found."""
@@ -64,7 +66,8 @@ def find_causes(scene: Scene, time: DeviceTime, work: GapWork, fallbacks: Fallba
 
 
 def find_host(scene: Scene, thread: int) -> tuple[tuple[Finding, ...], float]:
-    """Where a thread's time goes, for a trace without device work; and the share of the window that it waits."""
+    """Where a thread's time goes, for a trace without device work; and the share of the window that it
+    waits."""
     part, waiting = host_part(scene, thread)
     if part.total < WORTH_FINDING * scene.window:
         return (), waiting
@@ -72,7 +75,8 @@ def find_host(scene: Scene, thread: int) -> tuple[tuple[Finding, ...], float]:
 
 
 class Bisector:
-    """Bisects the parts of one trace's window. The groups by name, and their own times, are made once for all."""
+    """Bisects the parts of one trace's window. The groups by name, and their own times, are made once for
+    all."""
 
     def __init__(self, scene: Scene, fallbacks: Fallbacks | None, time: DeviceTime | None) -> None:
         self.scene, self.host, self.trace, self.fallbacks = scene, scene.host, scene.trace, fallbacks
@@ -106,7 +110,7 @@ class Bisector:
             return self._of_group(part, group, kernel, sums, inclusive)
         if kernel is not None:
             return self._of_kernel(part, kernel, None, sums, inclusive)
-        return self._spread(part)
+        return self._spread(part, sums, inclusive)
 
     def _of_group(self, part: Part, group: int, kernel: int | None, sums: Weights, inclusive: Weights) -> Finding:
         row = self.groups.heaviest(group, inclusive)
@@ -129,19 +133,21 @@ class Bisector:
         return self._finding(part, name=self.trace.names[kernel], share=held, path=path, calls=calls, line=line,
                              gone=held, kernel=kernel)
 
-    def _spread(self, part: Part) -> Finding:
+    def _spread(self, part: Part, sums: Weights, inclusive: Weights) -> Finding:
         silent = self._in_marks_only(part)
         if silent >= HOLDS * part.total:
             return self._finding(part, name=NO_ROWS, share=silent, path=[self._top(part)])
         name = f"spread over {part.events:,} {_NOUN.get(part.about, 'intervals')}"
-        return self._finding(part, name=name, share=part.total, spread=True)
+        frames = (sums >= HOLDS * part.total) & self.groups.nameable & self.groups.frames
+        frame = self._deepest_of(frames, sums, inclusive)
+        line = "" if frame is None else self.groups.label[frame]
+        return self._finding(part, name=name, share=part.total, spread=True, line=line)
 
     def _unnamed(self, part: Part) -> Finding:
         name = _UNNAMED[Cause(part.about)]
         overhead = np.flatnonzero(self.trace.kind == Kind.OVERHEAD)
         if part.about == Cause.PROFILER and len(overhead):
-            longest = np.bincount(self.trace.name[overhead], self.trace.dur[overhead]).argmax()
-            name = self.trace.names[int(longest)]
+            name = self.trace.names[heaviest_code(self.trace.name[overhead], self.trace.dur[overhead])]
         return self._finding(part, name=name, share=part.total)
 
     def _finding(self, part: Part, *, name: str, share: float, path: list[Level] | None = None, spread: bool = False,
@@ -156,8 +162,8 @@ class Bisector:
 
     # -- which operator
     def _deepest(self, part: Part, sums: Weights, inclusive: Weights) -> int | None:
-        """The deepest group that explains at least half of the part: an operator if one does, else a frame, span or
-        call. The deepest and not the shortest: a wrapper around it explains as much and says less."""
+        """The deepest group that explains at least half of the part: an operator if one does, else a frame,
+        span or call. The deepest and not the shortest: a wrapper around it explains as much and says less."""
         groups = self.groups
         chosen = (sums >= HOLDS * part.total) & (sums > 0) & groups.nameable
         operators = chosen & groups.operators
@@ -168,21 +174,27 @@ class Bisector:
             chosen = operators & (per_call <= LAUNCHES_PER_CALL)
         elif operators.any():
             chosen = operators
+        return self._deepest_of(chosen, sums, inclusive)
+
+    def _deepest_of(self, chosen: Bools, sums: Weights, inclusive: Weights) -> int | None:
+        """The group whose heaviest row lies deepest; of several that which holds most; None of none."""
         best, most = None, (-1, 0.0)
         for group in np.flatnonzero(chosen).tolist():
-            depth = len(self.host.path(groups.heaviest(group, inclusive)))
+            depth = len(self.host.path(self.groups.heaviest(group, inclusive)))
             if (depth, float(sums[group])) > most:
                 best, most = group, (depth, float(sums[group]))
         return best
 
     def _replayed(self, part: Part) -> bool:
-        """Whether most of a device part comes from graph replays: one call for all kernels, so that only they tell."""
+        """Whether most of a device part comes from graph replays: one call for all kernels, so that only they
+        tell."""
         index = self.host.index(self.trace.launch[part.rows])
         graph = np.append(self.scene.host_rows(GRAPH_LAUNCH, Kind.RUNTIME), False)[index]
         return bool(2 * part.row_weight[graph].sum() > part.total)
 
     def _kernel(self, part: Part, group: int | None) -> int | None:
-        """Name of the device rows that hold half of a part, or of what a group in it launched; None for none."""
+        """Name of the device rows that hold half of a part, or of what a group in it launched; None for
+        none."""
         rows, ns, total = part.rows, part.row_weight, part.total
         if group is not None:
             mine = np.append(self._below(group), False)[self.host.index(self.trace.launch[rows])]
@@ -190,9 +202,8 @@ class Bisector:
             total = int(ns.sum())
         if not len(rows):
             return None
-        held = np.bincount(self.trace.name[rows], ns)
-        top = int(held.argmax())
-        return top if held[top] >= HOLDS * total else None
+        top = heaviest_code(self.trace.name[rows], ns)
+        return top if ns[self.trace.name[rows] == top].sum() >= HOLDS * total else None
 
     def _below(self, group: int) -> Bools:
         """bool, one entry a host row: in a row of the group."""
@@ -200,8 +211,8 @@ class Bisector:
         return inside
 
     def _gone(self, part: Part, group: int, held: float) -> float:
-        """ns that go with the operator: the time it is to blame for; for work on the host also the device time that it
-        launched, and for a fallback all of its stretch."""
+        """ns that go with the operator: the time it is to blame for; for work on the host also the device
+        time that it launched, and for a fallback all of its stretch."""
         if part.about != Cause.HOST_OP:
             return held
         stretch = 0
@@ -211,28 +222,23 @@ class Bisector:
 
     # -- how it reads
     def _top(self, part: Part) -> Level:
-        """The first level: the one step, or the phase, that holds most of the part; else all steps."""
+        """The first level: all steps, and where one of them or one phase holds most of the part, which."""
         steps, held = self.scene.steps.steps, part.per_step.astype(np.float64)
         total = max(float(held.sum()), 1.0)
         phases = sorted({step.phase for step in steps})
-        name, chosen = "step", np.ones(len(steps), np.bool_)
+        name = "whole capture" if self.scene.steps.method == "window" else f"{phases[0]} step".strip()
         if len(steps) >= 3 and held.max() >= HOLDS * total:
-            name, chosen = steps[int(held.argmax())].name, np.arange(len(steps)) == held.argmax()
+            name = f"{steps[int(held.argmax())].name} ({held.max() / total:.0%} of this)"
         elif len(phases) > 1:
-            in_phase = {phase: np.array([step.phase == phase for step in steps]) for phase in phases}
-            phase = max(phases, key=lambda p: float(held[in_phase[p]].sum()))
-            name, chosen = f"{phase or 'other'} steps", in_phase[phase]
-        elif phases[0]:
-            name = f"{phases[0]} step"
-        elif self.scene.steps.method == "window":
-            name = "whole capture"
-        share = float(held[chosen].sum()) / total * part.total / self.scene.window
-        return Level(name, "phase", share, self._ms(self.launched.sum()),
+            in_phase = {phase: float(held[[step.phase == phase for step in steps]].sum()) for phase in phases}
+            phase = max(phases, key=lambda p: in_phase[p])
+            name = f"{phase or 'other'} steps ({in_phase[phase] / total:.0%} of this)"
+        return Level(name, "phase", part.total / self.scene.window, self._ms(self.launched.sum()),
                      self._ms(self._self_ns[self.groups.is_step].sum()))
 
     def _path(self, part: Part, row: int, group: int, sums: Weights) -> list[Level]:
-        """Levels from the step down to the operator. Of what lies between, only what holds all of it is a level: one
-        layer of many is not."""
+        """Levels from the step down to the operator. Of what lies between, only what holds all of it is a
+        level: one layer of many is not."""
         groups, levels, seen, least = self.groups, [], set[int](), float(sums[group])
         for i in reversed(self.host.path(row)):
             g = int(groups.code[i])
@@ -307,7 +313,8 @@ class Bisector:
         return _heaviest(self.trace.names, self.trace.name[rows], ns)
 
     def _by_owner(self, part: Part, group: int | None) -> dict[str, float]:
-        """ns by the innermost operator (where there is none, by the innermost frame, span or call), a group left out."""
+        """ns by the innermost operator (where there is none, by the innermost frame, span or call), a group
+        left out."""
         groups = self.groups
         rows = np.flatnonzero(part.weight > 0)
         if group is not None:
@@ -324,7 +331,7 @@ class Bisector:
         return float(part.weight[self.groups.is_step[self.groups.code]].sum())
 
 
-def _heaviest(labels: tuple[str, ...], code: Ints, ns: Ints | Weights) -> dict[str, float]:
+def _heaviest(labels: tuple[str, ...], code: Ints | Indices, ns: Ints | Weights) -> dict[str, float]:
     """The heaviest names with their sums, some more than are shown."""
     if not len(code):
         return {}

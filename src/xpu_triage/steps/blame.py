@@ -1,20 +1,19 @@
-"""What each part of the window is to be blamed on: idle time on host rows, device time on the calls that launched it."""
+"""What each part of the window is to be blamed on: idle time on host rows, device time on the calls that
+launched it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..trace import Ints, Kind
 from .idle_causes import GapWork
+from .intervals import Weights
 from .patterns import EVENT_LOOP, WAIT_FRAME
 from .results import CAUSES, Cause
 from .scene import Scene
 from .utilization import PART_KINDS, DeviceTime
-
-Weights = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +74,8 @@ def device_part(scene: Scene, time: DeviceTime, name: str) -> Part:
 
 
 def host_part(scene: Scene, thread: int) -> tuple[Part, float]:
-    """Time of one host thread inside the window on the innermost rows, waits left out; and the share that waits."""
+    """Time of one host thread inside the window on the innermost rows, waits left out; and the share that
+    waits."""
     host = scene.host
     held = np.where(scene.trace.thread[host.row] == thread, scene.self_ns, 0)
     idle = host.around(scene.host_rows(WAIT_FRAME, Kind.PYTHON)) >= 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..trace import FIRST_DEVICE_KIND, Ints, Kind
+from .host import Indices
 from .intervals import Bools, covered_between, union_of
 from .patterns import CONTROL_CPU, COPY_DIRECTION, NOT_COMPUTE, OPERATOR
 from .scene import Scene
@@ -69,8 +70,8 @@ def cannot_show(scene: Scene) -> str:
     if not scene.host_rows(OPERATOR, Kind.HOST_OP).any():
         return "no operator rows: device and runtime calls alone do not tell where an operator ran"
     copies = trace.kind == Kind.COPY
-    told = scene.copies_down.any() or scene.copies_up.any() or scene.names.rows(COPY_DIRECTION, Kind.COPY).any()
-    return "" if told or not copies.any() else "the copies do not say their direction"
+    told = scene.copies_down | scene.copies_up | scene.names.rows(COPY_DIRECTION, Kind.COPY)
+    return "" if told.any() or not copies.any() else "the copies do not say their direction"
 
 
 def find_fallbacks(scene: Scene) -> Fallbacks:
@@ -94,7 +95,8 @@ def _on_control_cpu(scene: Scene) -> _Found:
     if not len(rows):
         return _NOTHING
     operator = host.nearest(host.index(trace.launch[rows]), scene.host_rows(OPERATOR, Kind.HOST_OP))
-    names = [trace.name_of(int(host.row[op]) if op >= 0 else row) for op, row in zip(operator, rows.tolist(), strict=True)]
+    named = np.where(operator >= 0, host.row[np.maximum(operator, 0)], rows) if len(host) else rows
+    names = [trace.name_of(row) for row in named.tolist()]
     return trace.start[rows], scene.end[rows], names
 
 
@@ -122,7 +124,8 @@ def _launch_calls(scene: Scene) -> _Calls:
     def any_of(mask: Bools) -> Bools:
         return np.bincount(which, mask[device], len(calls)) > 0
 
-    return _Calls(calls, first, any_of(scene.copies_down), any_of(scene.copies_up), any_of((trace.kind == Kind.KERNEL) | (trace.kind == Kind.COMM)))
+    kernels = (trace.kind == Kind.KERNEL) | (trace.kind == Kind.COMM)
+    return _Calls(calls, first, any_of(scene.copies_down), any_of(scene.copies_up), any_of(kernels))
 
 
 def _on_host(scene: Scene) -> _Found:
@@ -176,7 +179,8 @@ def _on_host(scene: Scene) -> _Found:
     up_ns, down_ns = trace.dur[calls.first_copy[ups]], trace.dur[calls.first_copy[before]]
     in_loader = host.around(scene.host_rows(LOADER, Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION))[row] >= 0
     same_step = _same_step(scene, host.row[row], trace.launch[calls.first_copy[before]])
-    apart = ~nested & came_down & same_step & ~in_loader & (up_ns <= UPLOAD_RATIO * down_ns) & (most >= DISPATCH_NS)
+    apart = ~nested & came_down & same_step & ~in_loader & (up_ns <= UPLOAD_RATIO * down_ns)
+    apart &= most >= DISPATCH_NS
     apart &= half | ((2 * all_held >= span) & (all_held >= SEVERAL_NS))
     apart &= (most >= LONE_NS) | _many_small(scene, apart, host.row[row], most)
     begin, finish = _extent(scene, calls, row, up, whole, ups, before)
@@ -185,7 +189,7 @@ def _on_host(scene: Scene) -> _Found:
     return begin[take], finish[take], names
 
 
-def _operator_of(scene: Scene, owner: Ints, up: Ints) -> Ints:
+def _operator_of(scene: Scene, owner: Indices, up: Ints) -> Ints:
     """The computing operator that each piece of host time belongs to, as forest index, or -1.
 
     Of the operators around the piece (no Python frame or annotation between) the innermost that also holds
@@ -230,7 +234,8 @@ def _many_small(scene: Scene, among: Bools, operator: Ints, ns: Ints) -> Bools:
     return np.bincount(of, ns * among)[of] >= LONE_NS
 
 
-def _extent(scene: Scene, calls: _Calls, row: Ints, up: Ints, whole: Bools, ups: Ints, before: Ints) -> tuple[Ints, Ints]:
+def _extent(scene: Scene, calls: _Calls, row: Ints, up: Ints, whole: Bools, ups: Ints,
+            before: Ints) -> tuple[Ints, Ints]:
     """From the device's start of the copy down to its end of the copy up. Not from the call: that waits for
     the queue.
 
@@ -242,9 +247,11 @@ def _extent(scene: Scene, calls: _Calls, row: Ints, up: Ints, whole: Bools, ups:
     down_at = np.flatnonzero(calls.down)
     first_down = np.searchsorted(calls.index[down_at], row)
     inside = first_down < np.searchsorted(calls.index[down_at], up)
-    inner = calls.first_copy[down_at[np.minimum(first_down, max(len(down_at) - 1, 0))]] if len(down_at) else copy_down
+    inner = copy_down
+    if len(down_at):
+        inner = calls.first_copy[down_at[np.minimum(first_down, len(down_at) - 1)]]
     op = host.row[row]
-    begin = np.where(whole, np.where(inside, np.maximum(trace.start[inner], trace.start[op]), trace.start[op]),
-                     trace.start[copy_down])
+    from_op = np.where(inside, np.maximum(trace.start[inner], trace.start[op]), trace.start[op])
+    begin = np.where(whole, from_op, trace.start[copy_down])
     finish = np.where(whole, np.maximum(scene.end[copy_up], scene.end[op]), scene.end[copy_up])
     return begin, np.maximum(finish, begin)

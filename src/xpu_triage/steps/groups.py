@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..trace import Ints, Kind
-from .intervals import Bools
+from .host import Indices
+from .intervals import Bools, Weights
 from .patterns import PLUMBING, is_library
 from .scene import Scene
 from .step_names import is_engine_step, is_profiler_step, template
-
-Weights = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +54,21 @@ class Groups:
 
     @property
     def operators(self) -> Bools:
-        return self.kind == Kind.HOST_OP
+        return np.asarray(self.kind == Kind.HOST_OP)
+
+    @property
+    def frames(self) -> Bools:
+        return np.asarray(self.kind == Kind.PYTHON)
+
+
+def heaviest_code(code: Ints | Indices, ns: Ints | Weights) -> int:
+    """The code with the largest sum, among those that occur (sums may all be 0)."""
+    return int(np.where(np.bincount(code) > 0, np.bincount(code, ns), -1.0).argmax())
 
 
 def group_rows(scene: Scene) -> Groups:
-    """Groups by name. Marks of steps are one group, and so are annotations that differ only in their numbers."""
+    """Groups by name. Marks of steps are one group, and so are annotations that differ only in their
+    numbers."""
     trace, host = scene.trace, scene.host
     names = len(trace.names)
     annotations = scene.host_name[scene.host_kind == Kind.ANNOTATION]

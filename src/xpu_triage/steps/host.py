@@ -16,6 +16,7 @@ ROUNDING_NS = 2000
 """A child may seem to end this much after its parent where a file holds whole microseconds."""
 
 Indices = NDArray[np.int32]
+Matches = re.Pattern[str] | Callable[[str], object]
 
 _OUTSIDE_FIRST = np.array([1, 2, 1, 0], np.int8)
 """Which of two rows with the same times is the outer one: annotation, operator or frame, runtime call."""
@@ -31,13 +32,14 @@ class NameTable:
         self._code = trace.kind.astype(np.int32) * np.int32(self._n) + trace.name
         self._present = np.bincount(self._code, minlength=len(Kind) * self._n) > 0
 
-    def rows(self, matches: re.Pattern[str] | Callable[[str], object], *kinds: Kind, of: Ints | None = None) -> Bools:
+    def rows(self, matches: Matches, *kinds: Kind, of: Ints | None = None) -> Bools:
         """bool, one entry a row of the trace (of `of`, where given): of one of `kinds`, with a name that
         matches."""
         code = self._code if of is None else self._code[of]
-        return self.codes(matches, *kinds)[code]
+        found: Bools = self._codes(matches, *kinds)[code]
+        return found
 
-    def codes(self, matches: re.Pattern[str] | Callable[[str], object], *kinds: Kind) -> Bools:
+    def _codes(self, matches: Matches, *kinds: Kind) -> Bools:
         test = matches.search if isinstance(matches, re.Pattern) else matches
         table = np.zeros(len(Kind) * self._n, np.bool_)
         for kind in kinds:

@@ -47,7 +47,7 @@ class GapWork:
 
     gaps             the gaps, classified
     returned         int64 ns, end of each gap's host part, within the gap
-    gap, owner, ns   one entry a piece of host time: number of the gap, forest index of the innermost row (-1: no row), ns
+    gap, owner, ns   one entry a piece of host time: number of the gap, forest index of the innermost row (-1: none)
     """
 
     gaps: Gaps
@@ -105,16 +105,16 @@ class _Classifier:
         """Pieces that lie inside masked rows (mask in forest order)."""
         return np.append(self.scene.host.around(host_mask) >= 0, False)[self.owner]
 
-    def _pick(self, per_row: Bools, rows: Ints) -> Bools:
+    def _pick(self, per_row: Bools, rows: Ints | Indices) -> Bools:
         """`per_row` of the trace at `rows`, False for -1."""
-        return np.where(rows >= 0, per_row[np.maximum(rows, 0)], False) if len(per_row) else np.zeros(len(rows), np.bool_)
+        return np.append(per_row, False)[rows]
 
     def result(self) -> GapWork:
         cause, extra = self._rules()
         spans = self.spans
-        gaps = Gaps(start=spans.start, end=spans.end, cause=cause.astype(np.int8), host_row=self.leaf, host_ns=self.leaf_ns,
-                    sync_row=self.sync, before=spans.before, after=spans.after, launch=self.launch,
-                    fallback=(cause == _NUMBER[Cause.HOST_OP]) & extra)
+        gaps = Gaps(start=spans.start, end=spans.end, cause=cause.astype(np.int8), host_row=self.leaf,
+                    host_ns=self.leaf_ns, sync_row=self.sync, before=spans.before, after=spans.after,
+                    launch=self.launch, fallback=(cause == _NUMBER[Cause.HOST_OP]) & extra)
         return GapWork(gaps, self.returned, self.gap, self.owner, self.ns)
 
     def _rules(self) -> tuple[Ints, Bools]:
@@ -127,14 +127,16 @@ class _Classifier:
         blocked = self._share((self._in_blocking & ~own_call).astype(np.bool_))
         work = (self.returned - self.spans.start) - blocked
         silent = self._share(self.row < 0)
-        launching = (self.leaf == self.launch) & (self.leaf >= 0) & ~self._pick(names.rows(COPY_CALL, Kind.RUNTIME), self.leaf)
-        kind = np.where(self.leaf >= 0, trace.kind[np.maximum(self.leaf, 0)], -1) if len(trace) else self.leaf
-        one_leaf = np.isin(kind, (Kind.HOST_OP, Kind.RUNTIME, Kind.PYTHON)) & ~self._pick(trace.blocking, self.leaf) & ~launching
+        copying = self._pick(names.rows(COPY_CALL, Kind.RUNTIME), self.leaf)
+        launching = (self.leaf == self.launch) & (self.leaf >= 0) & ~copying
+        works = np.isin(np.append(trace.kind, -1)[self.leaf], (Kind.HOST_OP, Kind.RUNTIME, Kind.PYTHON))
+        one_leaf = works & ~self._pick(trace.blocking, self.leaf) & ~launching
         one_leaf &= (self.leaf_ns >= LEAF_NS) & (2 * self.leaf_ns >= length)
         long_call = names.rows(FIRST_USE, Kind.RUNTIME) & (trace.dur >= FIRST_USE_NS)
-        first_use = self._share(self._pick(long_call, self.row)
-                                | self._inside(scene.host_rows(COMPILE, Kind.PYTHON, Kind.ANNOTATION, Kind.RUNTIME, Kind.HOST_OP)))
-        exchange = self._share(self._inside(scene.host_rows(HOST_EXCHANGE, Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION)))
+        program = (Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION)
+        compiling = self._inside(scene.host_rows(COMPILE, *program, Kind.RUNTIME))
+        first_use = self._share(self._pick(long_call, self.row) | compiling)
+        exchange = self._share(self._inside(scene.host_rows(HOST_EXCHANGE, *program)))
         waits = self._inside(scene.host_rows(WAIT_FRAME, Kind.PYTHON))
         waits |= np.append(scene.host_rows(EVENT_LOOP, Kind.PYTHON), False)[self.owner]
         in_fallback = 2 * self.fallbacks.share_of(self.spans.start, self.spans.end) >= length
@@ -168,7 +170,7 @@ class _Classifier:
         gap, owner = self.gap[order], self.owner[order]
         new = np.flatnonzero(np.concatenate(([True], (gap[1:] != gap[:-1]) | (owner[1:] != owner[:-1]))))
         total = np.add.reduceat(self.ns[order], new)
-        by_total = np.argsort(total, kind="stable")  # of several writes to one place the last, the longest, stays
+        by_total = np.argsort(total, kind="stable")  # of several writes to one place the last and longest stays
         gap, owner = gap[new][by_total], owner[new][by_total]
         self.leaf[gap] = np.where(owner >= 0, self.scene.host.row[owner], -1) if len(self.scene.host) else -1
         self.leaf_ns[gap] = total[by_total]

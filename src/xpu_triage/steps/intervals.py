@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from ..trace import Ints
 
 Bools = NDArray[np.bool_]
+Weights = NDArray[np.float64]
 
 
 def union(start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:

@@ -16,15 +16,18 @@ COPY_CALL = re.compile(r"memcpy|MemcpyAsync|EnqueueMem|\bcopy\b", re.I)
 """A call that moves data. Such a call may hold the host for its own sake: staging through pageable memory."""
 
 FIRST_USE = re.compile(
-    r"LaunchKernel|ModuleLoad|LibraryLoad|Malloc|MemAlloc|HostAlloc|HostRegister|^(cuda|hip|mu|aclrt)Free|StreamCreate"
-    r"|FuncGetAttr|FuncSetAttr|PriorityRange|GetDeviceProp|Init|SetDevice|CtxCreate|GraphInstantiate|ProgramBuild"
+    r"LaunchKernel|ModuleLoad|LibraryLoad|Malloc|MemAlloc|HostAlloc|HostRegister|^(cuda|hip|mu|aclrt)Free"
+    r"|StreamCreate|FuncGetAttr|FuncSetAttr|PriorityRange|GetDeviceProp|Init|SetDevice|CtxCreate|GraphInstantiate"
+    r"|ProgramBuild"
     r"|ProgramCreate|KernelCreate|KernelLoad|CompileProgram|LinkProgram|BinaryLoad|GetWorkspaceSize", re.I)
 """Runtime calls that are quick, except the first time: they load a module, map memory, or build a program."""
 
 COMPILE = re.compile(
-    r"_inductor/(compile_fx|codecache|graph|scheduler|codegen|async_compile)|_dynamo/(convert_frame|symbolic|output_graph)"
+    r"_inductor/(compile_fx|codecache|graph|scheduler|codegen|async_compile)"
+    r"|_dynamo/(convert_frame|symbolic|output_graph)"
     r"|triton/compiler/compiler\.py\(\d+\): compile|triton/runtime/autotuner\.py\(\d+\): (_bench|benchmark)"
-    r"|torch/utils/cpp_ext|_compile\.compile_inner|compile_fx|GraphLowering\.run|nvrtcCompile|hiprtcCompile|CompileProgram"
+    r"|torch/utils/cpp_ext|_compile\.compile_inner|compile_fx|GraphLowering\.run|nvrtcCompile|hiprtcCompile"
+    r"|CompileProgram"
     r"|ProgramBuild|jit/(compiler|core)\.py\(\d+\): (build|compile)|aclopCompile|aclGenGraphAndCompile", re.I)
 """Frames, annotations and calls inside which something is being compiled or tuned. A path that merely holds
 `_inductor/` does not count: compiled code runs there too, and the autotuner's own `run` is on the way of
@@ -36,18 +39,21 @@ HOST_EXCHANGE = re.compile(
 """Ranks that talk to each other through the host."""
 
 WAIT_FRAME = re.compile(
-    r"SimpleQueue|\bpoll\b|\bselect\b|epoll|kqueue|\bsleep\b|\bacquire\b|threading\.py\(\d+\): (wait|join)|queue\.py\(\d+\): get"
-    r"|_recv\b|\brecv|recv_bytes|\baccept\b|dequeue|acquire_read|wait_for_|wait_until|\bfutex|Condition\.wait|Event\.wait"
+    r"SimpleQueue|\bpoll\b|\bselect\b|epoll|kqueue|\bsleep\b|\bacquire\b|threading\.py\(\d+\): (wait|join)"
+    r"|queue\.py\(\d+\): get|_recv\b|\brecv|recv_bytes|\baccept\b|dequeue|acquire_read|wait_for_|wait_until|\bfutex"
+    r"|Condition\.wait|Event\.wait"
     r"|result of concurrent", re.I)
 """Python frames in which a thread waits for someone else to hand it work."""
 
 EVENT_LOOP = re.compile(
-    r"run_until_complete|run_forever|(uvloop|asyncio).*: (run|_run_once)$|asyncio/(runners|base_events)\.py", re.I)
+    r"run_until_complete|run_forever|(uvloop|asyncio).*: (run|_run_once)$|asyncio/(runners|base_events)\.py",
+    re.I)
 """Frames of an event loop. Their own time, callbacks left out, is waiting for the next event."""
 
 TO_HOST = re.compile(r"DtoH|D2H|Device ?(->|To|2) ?(Host|Pageable|Pinned)", re.I)
 TO_DEVICE = re.compile(r"HtoD|H2D|(Host|Pageable|Pinned) ?(->|To|2) ?Device", re.I)
-COPY_DIRECTION = re.compile(f"{TO_HOST.pattern}|{TO_DEVICE.pattern}|DtoD|D2D|PtoP|Device ?(->|To|2) ?Device|HtoH", re.I)
+COPY_DIRECTION = re.compile(
+    f"{TO_HOST.pattern}|{TO_DEVICE.pattern}|DtoD|D2D|PtoP|Device ?(->|To|2) ?Device|HtoH", re.I)
 """Direction of a copy, as the profilers spell it; and whether a name tells any."""
 
 DEVICE_WAIT = re.compile(r"^event_?wait\b|^wait_?event|^stream_?wait|^notify_?wait|\bsemaphore_?wait", re.I)
@@ -61,8 +67,9 @@ OPERATOR = re.compile(r"^(?:cpu_fallback )?[A-Za-z_][\w.]*::[\w.]+$")
 span."""
 
 NOT_COMPUTE = re.compile(
-    r"::(_?to(_copy)?|copy_?|_copy_from(_and_resize)?|clone|contiguous|empty\w*|resize_?|pin_memory|_pin_memory|is_pinned|item"
-    r"|_local_scalar_dense|is_nonzero|set_|detach\w*|lift_fresh\w*|view\w*|as_strided\w*|alias|record_stream)$"
+    r"::(_?to(_copy)?|copy_?|_copy_from(_and_resize)?|clone|contiguous|empty\w*|resize_?|pin_memory|_pin_memory"
+    r"|is_pinned|item|_local_scalar_dense|is_nonzero|set_|detach\w*|lift_fresh\w*|view\w*|as_strided\w*|alias"
+    r"|record_stream)$"
     r"|^(c10d|symm_mem|nccl|gloo|autograd|profiler|torch::autograd|inductor|triton)\b|record_param_comms")
 """Operators that move, make or read back tensors, and those of exchanges and of the machinery: none of them
 computes."""
@@ -72,7 +79,7 @@ PLUMBING = re.compile(r"::(_local_scalar_dense|_to_copy)$|^record_param_comms$")
 `aten::to`)."""
 
 _LIBRARY_PATH = re.compile(
-    r"(^|/)(torch|torch_\w+|functorch|triton|numpy|uvloop|nvtx|\w*torchinductor\w*)/|(^|/)torchinductor|^<|nn\.Module"
+    r"(^|/)(torch|torch_\w+|functorch|triton|numpy|uvloop|nvtx)/|torchinductor|^<|nn\.Module"
     r"|_call_impl\b|_wrapped_call_impl\b|site-packages/torch/")
 _MODULE = re.compile(r"^([^/()]+?)(?:\.py)?(?:/|\(\d+\):)")
 

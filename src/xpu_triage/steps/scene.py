@@ -69,7 +69,8 @@ class Scene:
     def _copies(self, direction: re.Pattern[str]) -> Bools:
         trace = self.trace
         found = self.names.rows(direction, Kind.COPY)
-        silent = np.flatnonzero((trace.kind == Kind.COPY) & (trace.launch >= 0) & ~self.names.rows(COPY_DIRECTION, Kind.COPY))
+        told = self.names.rows(COPY_DIRECTION, Kind.COPY)
+        silent = np.flatnonzero((trace.kind == Kind.COPY) & (trace.launch >= 0) & ~told)
         found[silent] = self.names.rows(direction, Kind.RUNTIME, of=trace.launch[silent])
         return found
 

@@ -21,12 +21,14 @@ _BRACKET = re.compile(r"^(prefill|decode)\[([^\]]*)\]", re.I)
 _FORWARD_STEP = re.compile(r"_forward_step \d+: (\d+) ctx reqs(?:, (\d+) ctx tokens)?, (\d+) gen reqs")
 """TensorRT-LLM: `[Executor] _forward_step 12: 0 ctx reqs, 0 ctx tokens, 32 gen reqs`."""
 
-_STEP_WORD = re.compile(r"(?<![a-z])(step|iter|iteration|training_batch|train_batch|execute_model)(?![a-z])", re.I)
+_STEP_WORD = re.compile(
+    r"(?<![a-z])(step|iter|iteration|training_batch|train_batch|execute_model)(?![a-z])", re.I)
 _NO_STEP = re.compile(r"^Optimizer\.|zero_grad", re.I)
 """`Optimizer.step#Adam.step` is a part of a step."""
 
 _STEP_FUNCTION = re.compile(
-    r": (execute_model|run_batch|forward_batch_generation|_forward_step|engine_step|train_step|training_step)$")
+    r": (execute_model|run_batch|forward_batch_generation|_forward_step|engine_step|train_step"
+    r"|training_step)$")
 """vLLM's `execute_model`, SGLang's `run_batch`, TensorRT-LLM's `_forward_step`, and what trainers call
 theirs."""
 
@@ -35,8 +37,8 @@ _TOKENS = re.compile(r"\btok(?:en)?s?=(\d+)")
 _FIRST_NUMBER = re.compile(r"\d+")
 
 _SGLANG_PHASE = {
-    "EXTEND": "prefill", "PREFILL": "prefill", "SPLIT_PREFILL": "prefill", "DECODE": "decode", "VERIFY": "decode",
-    "TARGET_VERIFY": "decode", "MIXED": "mixed"}
+    "EXTEND": "prefill", "PREFILL": "prefill", "SPLIT_PREFILL": "prefill", "DECODE": "decode",
+    "VERIFY": "decode", "TARGET_VERIFY": "decode", "MIXED": "mixed"}
 """SGLang's forward modes. Drafts and idle passes are parts of a step, or none."""
 
 

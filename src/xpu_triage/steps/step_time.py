@@ -61,9 +61,10 @@ def find_steps(trace: Trace, names: NameTable | None = None) -> Steps:
         starts, ends = start[:-1].tolist(), start[1:].tolist()
         walls = [Step(f"{name} #{i + 1}", a, b) for i, (a, b) in enumerate(zip(starts, ends, strict=True))]
         notes.append(f"no annotated steps: a step is one period of {name}, which recurs {len(start)} times")
-        return Steps("anchor", f"anchor: {name} × {len(start)}", tuple(walls), (*notes, *_about_window(trace, walls)))
-    notes.append("no steps found: nothing recurs evenly; the whole capture is taken as one window, so that no figure "
-                 "is a step time")
+        notes += _about_window(trace, walls)
+        return Steps("anchor", f"anchor: {name} × {len(start)}", tuple(walls), tuple(notes))
+    notes.append("no steps found, nothing recurs evenly: the whole capture is taken as one window, and no figure is a "
+                 "step time")
     return Steps("window", "no recurring mark", (Step("whole capture", 0, max(trace.span, 1)),), tuple(notes))
 
 
@@ -130,8 +131,8 @@ def _apart(trace: Trace, rows: Ints, notes: list[str]) -> Ints:
         rows = rows[trace.thread[rows] == lead]
         kept = _sequence(trace, rows)
         if others - set(map(trace.name_of, kept.tolist())) or len(threads) > 2:
-            notes.append(f"steps run on {len(threads)} threads at the same time; those of thread {trace.threads[lead]}, "
-                         f"which feeds the device most, are used")
+            notes.append(f"steps run on {len(threads)} threads at the same time; those of thread "
+                         f"{trace.threads[lead]}, which feeds the device most, are used")
     return kept
 
 
@@ -180,7 +181,8 @@ def _steps(trace: Trace, marks: Ints, detail: str, notes: list[str],
     for row, a, b in zip(marks.tolist(), start.tolist(), ends, strict=True):
         name = trace.name_of(row)
         tells = told(name)
-        steps.append(Step(name, a, b, tells.phase, tells.prefill_requests, tells.prefill_tokens, tells.decode_requests))
+        steps.append(Step(name, a, b, tells.phase, tells.prefill_requests, tells.prefill_tokens,
+                          tells.decode_requests))
     return Steps("annotation", detail, tuple(steps), (*notes, *_about_window(trace, steps)))
 
 
@@ -208,9 +210,11 @@ def _about_window(trace: Trace, steps: Sequence[Step]) -> list[str]:
             f"{lost:.0%} of the recorded device time lies outside and is not in these figures")
     if len(steps) == 1:
         notes.append("only one step: nothing can be said of how steps differ")
-    elif (ahead := _runs_ahead_ns(trace, device, steps)) > RUNS_AHEAD_SHARE * np.median([s.wall for s in steps]):
-        notes.append(f"the host runs ahead of the device by {ahead / 1e6:,.1f} ms: the times of single steps are times of "
-                     "launching; their sum and mean hold")
+        return notes
+    ahead = _runs_ahead_ns(trace, device, steps)
+    if ahead > RUNS_AHEAD_SHARE * np.median([step.wall for step in steps]):
+        notes.append(f"the host runs ahead of the device by {ahead / 1e6:,.1f} ms: the times of single steps are times "
+                     "of launching; their sum and mean hold")
     return notes
 
 

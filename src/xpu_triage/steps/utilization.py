@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..trace import FIRST_DEVICE_KIND, Ints, Kind, Trace
-from .intervals import covered, covered_between, new_part, union, union_of
+from .intervals import covered_between, new_part, union, union_of
 from .results import Steps
 
 PART_KINDS = {"compute": Kind.KERNEL, "comm": Kind.COMM, "copy": Kind.COPY}
@@ -20,7 +20,7 @@ class DeviceTime:
     """One device's rows and how its busy time divides.
 
     rows                   int64, rows of the trace on this device, sorted by start
-    part                   int64 ns, one entry a row of `rows`: what the row adds to its part of busy inside the window;
+    part                   int64 ns, one entry a row of `rows`: what it adds to its part of busy in the window;
                            the entries of one kind add up to `parts` of that kind exactly
     busy, parts[...]       int64 ns, one entry a step
     busy_start, busy_end   the union over streams, as disjoint intervals, not clipped
@@ -73,7 +73,8 @@ def device_time(trace: Trace, steps: Steps, rows: Ints, device: int) -> DeviceTi
         new_start, new_end = np.maximum(new_start, steps.start), np.minimum(new_end, steps.end)
         new_end = np.maximum(new_end, new_start)
         part[mine] = new_end - new_start - covered_between(taken_start, taken_end, new_start, new_end)
-        taken_start, taken_end = union_of(np.concatenate((taken_start, start[mine])), np.concatenate((taken_end, end[mine])))
+        taken_start, taken_end = union_of(
+            np.concatenate((taken_start, start[mine])), np.concatenate((taken_end, end[mine])))
         parts[name] = covered_between(taken_start, taken_end, left, right) - before
     return DeviceTime(device, rows, part, covered_between(busy_start, busy_end, left, right), parts,
                       busy_start, busy_end, rows[first], _last_rows(rows, end, busy_end))
@@ -92,11 +93,5 @@ def idle_spans(time: DeviceTime, left: int, right: int) -> IdleSpans:
     after = np.concatenate((time.first_row, [-1]))
     before = np.concatenate(([-1], time.last_row))
     inside = (end > start) & (start < right) & (end > left)
-    return IdleSpans(np.maximum(start[inside], left), np.minimum(end[inside], right), before[inside], after[inside])
-
-
-def busy_over_time(busy_start: Ints, busy_end: Ints, left: int, right: int, bins: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Busy share of `bins` equal pieces of [left, right], for the spread of utilization over time."""
-    edges = np.linspace(left, right, bins + 1).astype(np.int64)
-    share: np.ndarray[tuple[int], np.dtype[np.float64]] = np.diff(covered(busy_start, busy_end, edges)) / np.maximum(np.diff(edges), 1)
-    return share
+    start, end = np.maximum(start[inside], left), np.minimum(end[inside], right)
+    return IdleSpans(start, end, before[inside], after[inside])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from synthetic_walks import MS, Row, fallback_walk, trace_of
-from xpu_triage.plots import host
+from xpu_triage.plots import host_lanes as host
 from xpu_triage.plots.occupancy import edges_of
 from xpu_triage.steps.results import Step
 from xpu_triage.trace import Kind
