@@ -10,8 +10,8 @@ from xpu_triage import fingerprints, limits
 from xpu_triage.catalogue import CATALOGUE, EVIDENCE, UNITS
 from xpu_triage.units import value_of
 
-GROUPS = ["device", "step", "idle", "sync", "fallback", "placement", "kernel", "host", "comm", "serving", "latency", "kv",
-          "client", "process", "clock", "power", "warmup", "roofline", "log", "ab"]
+GROUPS = ["device", "step", "idle", "sync", "fallback", "placement", "kernel", "host", "comm", "serving", "latency",
+          "kv", "client", "process", "clock", "power", "warmup", "roofline", "log", "ab"]
 ENDING_OF_UNIT = {unit: unit.lower() for unit in UNITS} | {"number": "exponent"}
 WITHOUT_ENDING = {"count", "bool", "text"}
 

@@ -89,6 +89,11 @@ def test_an_ab_ratio_inside_its_spread_says_nothing_and_its_bound_widens_by_it(r
         assert found == (None if expected is None else pytest.approx(expected))
 
 
+def test_a_ratio_of_zero_was_not_measured():
+    for name in ("saved", "at_most", "cost"):
+        assert parse(f"{name}(ab.graph_ratio)").evaluate({"ab.graph_ratio": 0}) is None
+
+
 @pytest.mark.parametrize(("text", "says"), [
     ("step.wall", "'step.wall' is not a signal"),
     ("wall_ms > 3", "'wall_ms' is not a signal"),

@@ -280,7 +280,9 @@ def _controlled(figure: Callable[[float, float], float | None]) -> _Make:
 
         def evaluate(values: Values) -> Value | None:
             value = part.evaluate(values)
-            return None if value is None else figure(float(value), float(values.get(SPREAD, DEFAULT_BAND)))
+            if value is None or value == 0:  # nothing takes no time at all: a ratio of 0 was not measured
+                return None
+            return figure(float(value), float(values.get(SPREAD, DEFAULT_BAND)))
 
         return _Part("number", evaluate)
 

@@ -83,19 +83,19 @@ class Rule:
         symbol = _SYMBOLS.get(self.comparison, self.comparison)
         given = [n for n in self.given.names if n in values and n not in self.signal.names] if self.given else []
         beside = ", ".join(f"{name} {show(values[name], CATALOGUE[name].unit)}" for name in given[:3])
+        spelled = _spelled(self.signal.text, values)
         if isinstance(self.threshold, tuple):
-            left = f"{self.signal.text} is {show(self.signal.evaluate(values) or '', 'text')!r}"
-        elif self.signal.text in CATALOGUE:
-            unit = CATALOGUE[self.signal.text].unit
-            value = show(values[self.signal.text], unit)
-            left = f"{self.signal.text} {value}"
+            left = f'{spelled} is "{show(self.signal.evaluate(values) or "", "text")}"'
+        elif spelled in CATALOGUE:
+            unit = CATALOGUE[spelled].unit
+            left = f"{spelled} {show(values[spelled], unit)}"
             if unit != "bool":
                 left += f" {symbol} {show(self.threshold, unit)}"
         else:
             value = figure(float(self.signal.evaluate(values) or 0.0))
             parts = ", ".join(f"{name} {show(values[name], CATALOGUE[name].unit)}"
-                              for name in self.signal.names if name in values)
-            left = f"{_spelled(self.signal.text, values)} = {value} {symbol} {show(self.threshold, 'number')} ({parts})"
+                              for name in self.signal.names if name in values and name in spelled)
+            left = f"{spelled} = {value} {symbol} {show(self.threshold, 'number')} ({parts})"
         return f"{left}{f' (with {beside})' if beside else ''}: {self.words(values)}"
 
 
@@ -144,7 +144,9 @@ def _threshold(signal: Expression, comparison: str, raw: Any) -> Value | tuple[s
 
 
 def _spelled(expression: str, values: Values) -> str:
-    """The expression as arithmetic is written; of alternatives the one that is known."""
-    chosen = _FIRST.sub(
-        lambda match: next((name for name in match[1].split(", ") if name in values), match[1]), expression)
-    return chosen.replace(" * ", " × ").replace(" / ", " ÷ ")
+    """The expression as arithmetic is written; of alternatives the first that is known."""
+    def known(match: re.Match[str]) -> str:
+        alternatives = match[1].split(", ")
+        return next((a for a in alternatives if expressions.parse(a).evaluate(values) is not None), match[1])
+
+    return _FIRST.sub(known, expression).replace(" * ", " × ").replace(" / ", " ÷ ")

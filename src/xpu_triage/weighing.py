@@ -55,7 +55,8 @@ def weigh(page: Fingerprint, values: Values) -> Weighed:
     for_ = _holding(page.for_, values)
     against = _holding(page.against, values)
     refuted = next((rule for rule in against if rule.decisive), None)
-    confirmed = None if refuted else next(iter(_holding(page.confirm.any_of, values)), None)
+    settling = () if refuted else _holding(page.confirm.any_of, values)
+    confirmed = next((rule for rule in settling if rule.numeric(values)), None)
     score = sum(rule.worth(values) for rule in for_) - sum(rule.worth(values) for rule in against)
     if confirmed is not None:
         score += confirmed.worth(values)

@@ -112,7 +112,8 @@ def test_a_file_without_permission_is_refused(tmp_path):
 
 
 def test_markup_and_escapes_in_texts_come_out_harmless(tmp_path):
-    read = sheet.read(write(tmp_path, 'schema: 1\ntitle: "a\\eb"\nplatform: {device: "x\\ny"}\nsignals: {step.wall_ms: 3}'))
+    text = 'schema: 1\ntitle: "a\\eb"\nplatform: {device: "x\\ny"}\nsignals: {step.wall_ms: 3}'
+    read = sheet.read(write(tmp_path, text))
     assert read.title == "a\\x1bb"
     assert read.platform == {"device": "x\\x0ay"}
 

@@ -178,6 +178,56 @@ def test_host_time_inside_a_steps_mark_alone_is_said_to_have_no_rows() -> None:
     assert (found.name, found.spread) == (NO_ROWS, False)
 
 
+def test_one_layer_of_several_is_no_level() -> None:
+    rows = Rows()
+    rows.annotation("ProfilerStep#0", 0, 10_000)
+    rows.launch(0, "gemm", 10, 90)
+    rows.python("engine/model.py(5): forward", 100, 9_000)
+    for i in range(2):
+        rows.python(f"engine/layer_{i}.py(3): forward", 110 + 4_000 * i, 3_900)
+        rows.op("aten::sort", 120 + 4_000 * i, 3_800)
+    rows.launch(9_200, "gemm", 9_210, 90)
+    path = [level.name for level in finding(rows, "host_op").path]
+    assert path == ["step", "engine/model.py(5): forward", "aten::sort"]
+
+
+def test_the_step_without_an_operator_is_without_its_device_time_too() -> None:
+    rows = Rows()
+    rows.annotation("ProfilerStep#0", 0, 10_000)
+    rows.launch(0, "gemm", 10, 4_990)
+    rows.op("aten::unique", 5_000, 4_000)
+    rows.launch(8_000, "unique_kernel", 8_010, 1_990)
+    found = finding(rows, "host_op")
+    assert found.share == pytest.approx(0.301)                    # 5,000 to 8,010
+    assert found.step_without_ms == pytest.approx(10 - 3.01 - 1.99)
+
+
+def test_a_function_that_calls_itself_counts_once() -> None:
+    rows = Rows()
+    rows.annotation("ProfilerStep#0", 0, 10_000)
+    rows.launch(0, "gemm", 10, 90)
+    for depth in range(3):
+        rows.python("engine/tree.py(3): visit", 110 + depth, 6_000 - 2 * depth)
+    rows.launch(9_900, "gemm", 9_910, 90)
+    found = finding(rows, "host_op")
+    assert found.name == "engine/tree.py(3): visit"
+    assert (found.share, found.calls_per_step) == (pytest.approx(0.6), 1)
+
+
+def test_while_the_host_waits_no_operator_is_to_blame() -> None:
+    rows = Rows()
+    rows.annotation("ProfilerStep#0", 0, 3_000)
+    rows.launch(0, "gemm", 10, 90)
+    rows.op("aten::sort", 110, 1_600)
+    rows.op("aten::item", 1_710, 905)
+    rows.sync(1_712, 900)
+    rows.launch(2_640, "gemm", 2_650, 350)
+    found = finding(rows, "host_op")
+    assert found.name == "aten::sort"
+    assert "aten::item" not in {name for name, share in found.others if share > 0.01}
+    assert dict(found.others)["(waiting, or nothing recorded)"] == pytest.approx(0.3)
+
+
 def test_the_first_level_says_where_most_of_a_part_falls() -> None:
     rows = sampler_steps(4)
     rows.op("aten::unique", 42_000, 90_000)

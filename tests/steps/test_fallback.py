@@ -164,13 +164,42 @@ def test_a_batch_prepared_in_the_next_step_is_none() -> None:
     for i in range(3):
         at = 6000 * i
         step_of(rows, at + 6000, f"ProfilerStep#{i}", at)
-        next_batch(rows, at + 10)
+        next_batch(rows, at + 10, upload=15)                       # as small as what came down: only the step tells
         forward(rows, at + 4200)
         rows.op("aten::item", at + 4225, 1000)
         rows.down(at + 4230, at + 5210, 2, call_dur=990)           # the loss, read at the end of the step
     walked = walk(rows.trace())
     nothing_seen(walked)
     assert value(walked, "idle.host_op_fraction") > 0.5            # type: ignore[operator]
+
+
+def test_a_batch_made_of_host_tensors_is_none_where_nothing_came_down() -> None:
+    rows = Rows()
+    forward(rows)
+    rows.sync(30, 985)
+    next_batch(rows, 1020, upload=15)
+    nothing_seen(walk(step_of(rows, 5100).trace()))
+
+
+def test_operators_that_merely_dispatch_are_none_however_many() -> None:
+    rows = Rows()
+    forward(rows)
+    for i in range(40):
+        at = 1030 + 60 * i
+        rows.down(at, at + 5, 5, call_dur=12)
+        rows.op("aten::eq", at + 13, 10)
+        rows.up(at + 24, at + 28, 5, call_dur=10, blocking=True)
+    nothing_seen(walk(step_of(rows, 3500).trace()))
+
+
+def test_python_code_inside_an_operator_of_the_engine_is_none() -> None:
+    rows = Rows()
+    forward(rows)
+    rows.op("engine::sample", 25, 5250)
+    rows.down(30, 1010, 100, call_dur=1085)
+    rows.python("engine/sampler.py(12): sample_with_numpy", 1120, 4000)
+    rows.up(5130, 5135, 100, call_dur=110, blocking=True)
+    nothing_seen(walk(step_of(rows, 5300).trace()))
 
 
 def test_a_large_upload_after_a_small_read_is_a_new_batch_and_none() -> None:

@@ -91,6 +91,12 @@ def test_first_use_in_a_slow_launch_of_the_next_piece_itself() -> None:
     assert cause_of_gap_at(rows, 100) is Cause.FIRST_USE
 
 
+def test_a_slow_launch_of_a_kernel_that_ran_before_loads_nothing() -> None:
+    rows = opened()
+    rows.launch(110, "gemm", 6620, 50, call_dur=6500)
+    assert cause_of_gap_at(rows, 100) is Cause.LAUNCHING
+
+
 @pytest.mark.parametrize("frame", [
     "torch/_inductor/compile_fx.py(77): compile_fx", "triton/compiler/compiler.py(9): compile"])
 def test_first_use_while_something_compiles(frame: str) -> None:

@@ -91,7 +91,16 @@ def test_kernels_copies_left_out() -> None:
     assert got["kernel.launch_to_start_us"] == (20 + 360) / 2
     assert (got["kernel.top_name"], got["kernel.top_ms"], got["kernel.top_core"]) == ("gemm", 0.4, "SM")
     assert got["kernel.top_fraction"] == pytest.approx(400 / 510)
-    assert got["host.launch_us"] == 5.0                           # 6 and 4; calls that copy left out
+    assert got["host.launch_us"] == 5.0                           # 6 and 4
+
+
+def test_the_mean_launch_call_leaves_out_calls_that_move_data() -> None:
+    rows = Rows()
+    rows.annotation("ProfilerStep#0", 0, 1_000)
+    rows.launch(0, "gemm", 10, 90, call_dur=4)
+    rows.launch(20, "gemm", 110, 90, call_dur=8)
+    rows.launch(100, "copy_kernel", 210, 90, call_dur=500, call="hipMemcpyWithStream")
+    assert values(walk(rows.trace()))["host.launch_us"] == 6.0
 
 
 def test_collectives() -> None:
@@ -156,6 +165,15 @@ def test_the_share_of_kernels_from_graph_replays() -> None:
     for i in range(4):
         rows.launch(200 + 10 * i, "single", 205 + 10 * i, 4)
     assert values(walk(rows.trace()))["kernel.graph_fraction"] == pytest.approx(12 / 16)
+
+
+def test_an_operator_that_launches_many_kernels_replays_nothing() -> None:
+    rows = Rows()
+    rows.annotation("ProfilerStep#0", 0, 1_000)
+    by_external_id = rows.op("aten::_foreach_add_", 0, 200)
+    for i in range(9):
+        rows.kernel("k", 50 + 10 * i, 5, by_external_id)
+    assert values(walk(rows.trace()))["kernel.graph_fraction"] == 0.0
 
 
 def test_the_programs_heaviest_own_time() -> None:
@@ -247,6 +265,16 @@ def test_every_signal_a_trace_owes_is_there_or_said_to_be_unknown(drawn: str) ->
     missing = [name for name in required() if name not in got and not walked.unknown.get(name)]
     assert missing == []
     assert not set(got) & set(walked.unknown)
+
+
+def test_without_host_rows_what_the_host_did_is_unknown_and_not_zero() -> None:
+    rows = Rows()
+    rows.kernel("a", 0, 10)
+    rows.kernel("b", 40, 10)
+    walked = walk(rows.trace())
+    assert values(walked)["idle.unrecorded_fraction"] == pytest.approx(0.6)
+    for cause in ("launching", "after_sync", "host_op", "no_work", "peer_wait"):
+        assert "no host rows" in walked.unknown[f"idle.{cause}_fraction"]
 
 
 # -- no device rows: told apart

@@ -135,6 +135,14 @@ def test_without_marks_the_rarest_names_that_recur_evenly_mark_the_steps_and_not
     assert {step.wall for step in steps.steps} == {1 * MS}
 
 
+def test_layers_are_no_steps_where_what_runs_once_a_step_never_recurs() -> None:
+    rows = Rows()
+    for i in range(6):
+        for j, name in enumerate([f"embed {i}", *["norm", "attention", "mlp"] * 3, f"head {i}", f"sample {i}"]):
+            rows.launch(1000 * i + 80 * j, name, 1000 * i + 80 * j + 10, 50)
+    assert find_steps(rows.trace()).method == "window"
+
+
 def test_a_graph_replay_a_step_is_an_anchor() -> None:
     rows = Rows()
     for i in range(5):
@@ -190,6 +198,13 @@ def test_a_host_that_runs_ahead_is_said_to_make_single_steps_times_of_launching(
         rows.launch(100 * i + 5, "gemm", 1000 * i + 500, 1000)
     assert any("runs ahead" in note for note in find_steps(rows.trace()).notes)
     assert not any("runs ahead" in note for note in find_steps(decode_steps("ProfilerStep#{i}").trace()).notes)
+
+
+def test_a_first_step_far_above_the_others_is_set_apart_in_words() -> None:
+    rows = Rows()
+    for i, at in enumerate((0, 5_000, 6_000, 7_000)):
+        rows.annotation(f"ProfilerStep#{i}", at, 5_000 if not i else 1_000)
+    assert any("the first step takes 5.0 ms, the others 1.0 ms" in note for note in find_steps(rows.trace()).notes)
 
 
 def test_removing_the_marks_keeps_the_period() -> None:

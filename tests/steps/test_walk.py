@@ -25,12 +25,12 @@ _walks: dict[str, Walk] = {}
 
 def walked(shared: Path, name: str) -> Walk:
     kineto = pytest.importorskip("xpu_triage.evidence.kineto")
-    if name not in _walks:
-        found = sorted((shared / "traces" / "kineto").glob(f"{name}*"))
-        if not found:
-            pytest.skip(f"no recorded trace {name}")
-        _walks[name] = walk(kineto.read(found[0]))
-    return _walks[name]
+    found = sorted((shared / "traces" / "kineto").glob(f"{name}*"))
+    if not found:
+        pytest.skip(f"no recorded trace {name}")
+    if found[0].name not in _walks:
+        _walks[found[0].name] = walk(kineto.read(found[0]))
+    return _walks[found[0].name]
 
 
 def values(walk_: Walk) -> dict[str, Any]:

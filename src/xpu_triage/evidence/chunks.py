@@ -64,14 +64,13 @@ def _inflated(raws: Iterator[bytes], path: Path, notes: list[str]) -> Iterator[b
         while raw:
             if not begun and not raw.strip(b"\0"):
                 break                                   # zeros after a member are padding
+            if not begun and len(raw) > 1 and not is_gzip(raw):
+                notes.append(f"what follows the gzip stream at byte {read - len(raw):,} is not gzip: left out")
+                return
             try:
                 piece = member.decompress(raw, PIECE)
             except _IsalError as error:
-                where = f"near byte {read - len(raw):,} of the file"
-                if total and not begun:
-                    notes.append(f"what follows the gzip stream {where} is not gzip: left out")
-                else:
-                    notes.append(f"gzip damaged {where} ({error}): read up to there")
+                notes.append(f"gzip damaged near byte {read - len(raw):,} of the file ({error}): read up to there")
                 return
             begun = True
             if piece:

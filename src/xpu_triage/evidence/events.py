@@ -68,14 +68,23 @@ def decoder(dialect: Dialect) -> Callable[[bytes | memoryview], list[Event]]:
     return msgspec.json.Decoder(list[_struct(dialect)], strict=False, **hook).decode  # type: ignore[misc, arg-type]
 
 
-_WORD = rb"-?\b(?:nan|inf|infinity)\b"
-_STRING = rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
-_BARE = re.compile(rb'((?:[^"ni-]++|%b|(?!%b)[ni-])*+)%b' % (_STRING, _WORD, _WORD), re.I | re.S)
+_WORD = re.compile(rb"-?\b(?:NaN|nan|Infinity|infinity|Inf|inf)\b")
+_LIKELY = re.compile(rb"[:\[,]\s*+%b" % _WORD.pattern)        # in a string too, but without any it is soon said
+_OTHER = re.compile(rb'(?:[^"nNiI-]++|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(?!%b)[nNiI-])*+' % _WORD.pattern, re.S)
 
 
 def without_bare_words(text: bytes) -> bytes:
     """`text` with NaN and Infinity outside strings as null. (Bandwidth of a copy that took no time: `inf`.)"""
-    return _BARE.sub(rb"\1null", text)
+    if not _LIKELY.search(text):
+        return text
+    parts, at = [], 0
+    while other := _OTHER.match(text, at):
+        parts.append(other[0])
+        if not (word := _WORD.match(text, other.end())):
+            break
+        parts.append(b"null")
+        at = word.end()
+    return b"".join(parts) if len(parts) > 1 else text
 
 
 def lenient(text: bytes, dialect: Dialect) -> Event | None:

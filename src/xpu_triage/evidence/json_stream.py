@@ -35,7 +35,7 @@ _HEAD = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
 _LIST = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
 _CUT = re.compile(rb"\}\s*(,)\s*(?=\{)")
 _EVENT = re.compile(rb',\s*\{[^{}]*"ph"\s*:\s*"\w"')
-_COMMA = re.compile(rb"\s*,\s*")
+_COMMA = re.compile(rb"\s*,")
 _CLOSE = re.compile(rb"\s*,?\s*\]")
 _LAST_CLOSE = re.compile(rb'\}\s*(\])\s*(?:$|\}\s*$|,\s*"[^"]*"\s*:)')
 _BYTE = re.compile(r"\(byte (\d+)\)")
@@ -53,12 +53,14 @@ class Sink(Protocol):
 class EventStream:
     """Feeds a sink with the events of one file.
 
-    After `run`: `found` (there is an array of events), `unreadable` (events that could not be decoded),
-    `meta` (what else the root says), `cut_at` (byte of the text where it breaks off, None if it is whole).
+    After `run`: `found` (there is an array of events), `given_up` (LARGEST was reached), `unreadable` (events
+    that could not be decoded), `meta` (what else the root says), `cut_at` (byte of the text where it breaks
+    off, None if it is whole).
     """
 
     def __init__(self, sink: Sink, notes: list[str]) -> None:
         self.found = False
+        self.given_up = False
         self.unreadable = 0
         self.cut_at: int | None = None
         self.meta: dict[str, Any] = {}
@@ -81,13 +83,14 @@ class EventStream:
             if self.found and not ended and len(self._buffer) >= self._patience:
                 ended = self._feed()
             if len(self._buffer) > LARGEST:
-                if self.found:
-                    self._notes.append(f"reading ended at byte {self._gone:,} of the text: no event in the"
-                                       f" {LARGEST >> 20} MiB that follow")
+                self.given_up = True
                 break
-        else:
-            if self.found and not ended:
-                ended = self._finish()
+        if self.found and not ended:
+            ended = self._finish()
+        if self.found and self.given_up:
+            self._notes.append(f"reading ended at byte {self._gone:,} of the text: no event in the"
+                               f" {LARGEST >> 20} MiB that follow")
+            self.cut_at = None
         if self.found:
             self._read_meta(head, bytes(self._buffer) if ended else b"}")
 
@@ -181,14 +184,14 @@ class EventStream:
         ends = [*commas, until] if len(commas) < _FRAGMENTS else commas
         events: list[Event] = []
         texts: list[bytes] = []
-        unreadable, done, start, ended, lost = 0, 1, 1, False, self._lost
-        while start < ends[-1] and not ended:
+        unreadable, done, comma, ended, lost = 0, 0, 0, False, self._lost
+        while (start := comma + 1) < ends[-1] and not ended:
             i = bisect_right(ends, start)
             event, end = self._event_in(text, start, ends[i:i + _JOINED], len(ends) - i <= _JOINED, last)
             if not end:
                 break                                       # it goes on beyond the text
             if lost and event is not None and not event.ph:
-                start = ends[i] + 1                         # still inside the event that is damaged
+                comma = ends[i]                             # still inside the event that is damaged
                 continue
             lost = event is None
             if event is not None:
@@ -201,12 +204,11 @@ class EventStream:
             done = end
             if close := _CLOSE.match(text, done):
                 done, ended = close.end(), True
-            elif comma := _COMMA.match(text, done):
-                start = comma.end()
+            elif after := _COMMA.match(text, done):
+                comma = after.end() - 1
             else:
-                skipped = ends[bisect_left(ends, done)]
-                start = skipped + 1
-                if text[done:skipped].strip():
+                comma = ends[bisect_left(ends, done)]
+                if text[done:comma].strip():
                     unreadable, lost = unreadable + 1, True
         wanted = self._sink.take(events, b"[" + b",".join(texts) + b"]", self._dialect)
         if wanted != self._dialect:
@@ -217,8 +219,8 @@ class EventStream:
         if ended or (last and ends[-1] == until):
             self._drop(done)
             return ended
-        self._start_at(start - 1)
-        if start == 1:
+        self._start_at(comma)
+        if comma == 0:
             self._patience = 2 * len(self._buffer)          # no progress without more text
         return last and self._one_by_one(len(self._buffer), last)
 
@@ -227,10 +229,10 @@ class EventStream:
         """The event that begins at `start` and ends at one of `ends`, or before the first: what was made of it
         (None: unreadable) and its end. End 0: it is not complete. `all_there`: no further ends exist; `last`: no
         more text will come."""
-        if text[start:start + 64].lstrip()[:1] == b"[":
-            return None, ends[0]                            # a stray bracket would swallow all that follow
+        # a stray bracket would swallow all events that follow
+        most = 1 if text[start:start + 64].lstrip()[:1] == b"[" else len(ends)
         end, size, incomplete = 0, 1, True
-        while not end and incomplete and size <= len(ends):
+        while not end and incomplete and size <= most:
             try:
                 _RAW(text[start:ends[size - 1]])
                 end = ends[size - 1]
@@ -238,18 +240,19 @@ class EventStream:
                 incomplete = _truncated(error) or (
                     last and ends[size - 1] == len(text) and _position(error) > len(text) - start - _WORD)
                 end = start + after if (after := _end_of_value(error)) else 0
-            size = size + 1 if size == len(ends) else min(2 * size, len(ends))
+            size = size + 1 if size == most else min(2 * size, most)
         if end:
             one = text[start:end]
             try:
                 return decoder(self._dialect)(b"[" + one + b"]")[0], end
             except _REFUSED:
                 return lenient(one, self._dialect), end
-        for end in ends[:_LENIENT]:
+        close = _LAST_CLOSE.search(text, start) if last and all_there else None
+        for end in [*ends[:_LENIENT], *([close.start(1)] if close else ())]:
             if event := lenient(text[start:end], self._dialect):
                 return event, end
         damaged = last and _EVENT.search(text, ends[0], ends[-1])       # others follow, so it was not the last
-        return None, 0 if incomplete and all_there and not damaged else ends[0]
+        return None, 0 if incomplete and all_there and most == len(ends) and not damaged else ends[0]
 
     def _read_meta(self, head: bytes, tail: bytes) -> None:
         if not head.strip(b"\xef\xbb\xbf \t\r\n"):

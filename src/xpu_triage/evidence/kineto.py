@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from ..errors import UnusableInput
 from ..text import clean
 from ..trace import FIRST_DEVICE_KIND, Counts, Ints, Kind, Trace
-from . import linking
+from . import json_stream, linking
 from .categories import REPEATED, UNPLACED, device_kind
 from .chunks import Progress, pieces
-from .json_stream import LARGEST, EventStream
+from .json_stream import EventStream
 from .rows import COLUMNS, Codes, Rows
 
 TODO = "Give a trace written by torch.profiler (.json or .json.gz)"
@@ -60,17 +60,19 @@ def read(path: str | PathLike[str], *, progress: Progress | None = None) -> Trac
     except OSError as error:
         raise UnusableInput(f"cannot be read ({error.strerror or error})", where=path) from None
     if not stream.found:
-        raise UnusableInput("; ".join([_not_a_trace(stream.start), *notes]), where=path, todo=TODO)
+        raise UnusableInput("; ".join([_not_a_trace(stream), *notes]), where=path, todo=TODO)
     rows.finish()
     if any(labels & _ASCEND_LAYERS for labels in rows.process_names.values()):
         raise UnusableInput("an Ascend profiler trace (trace_view.json): no reader for it yet", where=path)
     return _trace(path, rows, stream, notes)
 
 
-def _not_a_trace(start: bytes) -> str:
+def _not_a_trace(stream: EventStream) -> str:
+    start = stream.start
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text[:1] in (b"{", b"["):
-        return f"JSON without a traceEvents list in its first {LARGEST >> 20} MiB, so no profiler trace"
+        within = f" in its first {json_stream.LARGEST >> 20} MiB" if stream.given_up else ""
+        return f"JSON without a traceEvents list{within}, so no profiler trace"
     if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "UTF-16 text, where UTF-8 is wanted"
     if b"\0" in start or not start.isascii():
@@ -119,7 +121,7 @@ def _assemble(path: Path, column: dict[str, Ints], kind: NDArray[np.int8], rows:
     start, dur, lane = column.pop("start"), column.pop("dur"), column.pop("lane")
     name, names = _names(rows, column.pop("key"))
     label = _Labels(rows, stream.meta)
-    lanes = [(str(pid), str(tid)) for pid, tid in rows.lanes]
+    lanes = [(str(pid), str(tid).removeprefix("stream ")) for pid, tid in rows.lanes]
     pids = [(pid, "") for pid, _ in lanes]
     on_device = kind >= FIRST_DEVICE_KIND
     device, devices = _codes(lane, on_device, pids, label.device)
@@ -181,7 +183,7 @@ class _Labels:
 
     def stream(self, owner: _Owner) -> str:
         """`0/7`: device and stream."""
-        return clean("/".join(owner).replace("stream ", ""))
+        return clean("/".join(owner))
 
     def thread(self, owner: _Owner) -> str:
         """`4515/4520 pt_autograd_0`: process, thread, and the thread's name where the file gives one."""

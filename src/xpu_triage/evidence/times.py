@@ -28,7 +28,7 @@ def from_floats(us: NDArray[np.float64]) -> tuple[Ints, NDArray[np.bool_]]:
 
 def from_integers(us: Ints) -> tuple[Ints, NDArray[np.bool_]]:
     """The same for whole µs."""
-    usable = np.abs(us) < _MAX_US
+    usable = (us < _MAX_US) & (us > -_MAX_US)
     return np.where(usable, us, 0) * 1000, usable
 
 

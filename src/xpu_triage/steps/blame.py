@@ -10,7 +10,7 @@ import numpy as np
 from ..trace import Ints, Kind
 from .idle_causes import GapWork
 from .intervals import Weights
-from .patterns import EVENT_LOOP, WAIT_FRAME
+from .patterns import EVENT_LOOP, is_wait
 from .results import CAUSES, Cause
 from .scene import Scene
 from .utilization import PART_KINDS, DeviceTime
@@ -78,7 +78,7 @@ def host_part(scene: Scene, thread: int) -> tuple[Part, float]:
     waits."""
     host = scene.host
     held = np.where(scene.trace.thread[host.row] == thread, scene.self_ns, 0)
-    idle = host.around(scene.host_rows(WAIT_FRAME, Kind.PYTHON)) >= 0
+    idle = host.around(scene.host_rows(is_wait, Kind.PYTHON)) >= 0
     idle |= scene.host_rows(EVENT_LOOP, Kind.PYTHON) | (scene.blocked_in >= 0)
     waiting = float(held[idle].sum())
     held[idle] = 0

@@ -15,7 +15,7 @@ from ..trace import BEFORE_CAPTURE, NOT_LINKED, Ints, Kind
 from .fallback import Fallbacks
 from .host import Indices
 from .intervals import Bools, covered_between, union_of
-from .patterns import COMPILE, COPY_CALL, EVENT_LOOP, FIRST_USE, HOST_EXCHANGE, WAIT_FRAME
+from .patterns import COMPILE, COPY_CALL, EVENT_LOOP, FIRST_USE, HOST_EXCHANGE, is_wait
 from .results import CAUSES, Cause, Gaps
 from .scene import Scene
 from .utilization import DeviceTime, IdleSpans, idle_spans
@@ -132,12 +132,11 @@ class _Classifier:
         works = np.isin(np.append(trace.kind, -1)[self.leaf], (Kind.HOST_OP, Kind.RUNTIME, Kind.PYTHON))
         one_leaf = works & ~self._pick(trace.blocking, self.leaf) & ~launching
         one_leaf &= (self.leaf_ns >= LEAF_NS) & (2 * self.leaf_ns >= length)
-        long_call = names.rows(FIRST_USE, Kind.RUNTIME) & (trace.dur >= FIRST_USE_NS)
         program = (Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION)
         compiling = self._inside(scene.host_rows(COMPILE, *program, Kind.RUNTIME))
-        first_use = self._share(self._pick(long_call, self.row) | compiling)
+        first_use = self._share(self._pick(self._first_calls(), self.row) | compiling)
         exchange = self._share(self._inside(scene.host_rows(HOST_EXCHANGE, *program)))
-        waits = self._inside(scene.host_rows(WAIT_FRAME, Kind.PYTHON))
+        waits = self._inside(scene.host_rows(is_wait, Kind.PYTHON))
         waits |= np.append(scene.host_rows(EVENT_LOOP, Kind.PYTHON), False)[self.owner]
         in_fallback = 2 * self.fallbacks.share_of(self.spans.start, self.spans.end) >= length
         nothing_linked = (self.launch < 0) & (silent == self.returned - self.spans.start)
@@ -157,6 +156,19 @@ class _Classifier:
             (Cause.AFTER_SYNC, dried),
             (Cause.LAUNCHING, np.ones(self.count, np.bool_)))
         return np.select([rule for _, rule in rules], [_NUMBER[cause] for cause, _ in rules]), in_fallback
+
+    def _first_calls(self) -> Bools:
+        """bool, one entry a row of the trace: calls that take their first-time toll. A slow launch of a kernel that ran
+        before loads no module."""
+        scene, trace, rows = self.scene, self.scene.trace, self.time.rows
+        slow = scene.names.rows(FIRST_USE, Kind.RUNTIME) & (trace.dur >= FIRST_USE_NS)
+        calls = trace.launch[rows]
+        launched = (calls >= 0) & slow[calls]
+        if launched.any():
+            _, first, of = np.unique(trace.name[rows], return_index=True, return_inverse=True)
+            slow[calls[launched]] = False
+            slow[calls[launched & (rows[first][of] == rows)]] = True
+        return slow
 
     def _most(self, ns: Ints) -> Bools:
         return 2 * ns > self.length

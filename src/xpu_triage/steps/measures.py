@@ -193,8 +193,8 @@ def replayed(scene: Scene, kernels: Ints) -> Bools:
     many."""
     call = scene.trace.launch[kernels]
     per_call = np.bincount(call, minlength=1)[call]
-    by_name = scene.names.rows(GRAPH_LAUNCH, Kind.RUNTIME, Kind.HOST_OP, of=call)
-    return np.asarray(by_name | (per_call >= REPLAYED_PER_CALL))
+    many = (per_call >= REPLAYED_PER_CALL) & (scene.trace.kind[call] == Kind.RUNTIME)
+    return np.asarray(many | scene.names.rows(GRAPH_LAUNCH, Kind.RUNTIME, Kind.HOST_OP, of=call))
 
 
 def _measure_top(scene: Scene, rows: Ints, busy_ns: float, out: Measures) -> None:

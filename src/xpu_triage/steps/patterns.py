@@ -1,5 +1,4 @@
-"""What the names of host and device rows tell: each pattern with what it means and why it is drawn as it
-is."""
+"""What the names of host and device rows tell: each pattern with what it means."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ COPY_CALL = re.compile(r"memcpy|MemcpyAsync|EnqueueMem|\bcopy\b", re.I)
 FIRST_USE = re.compile(
     r"LaunchKernel|ModuleLoad|LibraryLoad|Malloc|MemAlloc|HostAlloc|HostRegister|^(cuda|hip|mu|aclrt)Free"
     r"|StreamCreate|FuncGetAttr|FuncSetAttr|PriorityRange|GetDeviceProp|Init|SetDevice|CtxCreate|GraphInstantiate"
-    r"|ProgramBuild"
-    r"|ProgramCreate|KernelCreate|KernelLoad|CompileProgram|LinkProgram|BinaryLoad|GetWorkspaceSize", re.I)
+    r"|ProgramBuild|ProgramCreate|KernelCreate|KernelLoad|CompileProgram|LinkProgram|BinaryLoad|GetWorkspaceSize",
+    re.I)
 """Runtime calls that are quick, except the first time: they load a module, map memory, or build a program."""
 
 COMPILE = re.compile(
@@ -27,23 +26,34 @@ COMPILE = re.compile(
     r"|_dynamo/(convert_frame|symbolic|output_graph)"
     r"|triton/compiler/compiler\.py\(\d+\): compile|triton/runtime/autotuner\.py\(\d+\): (_bench|benchmark)"
     r"|torch/utils/cpp_ext|_compile\.compile_inner|compile_fx|GraphLowering\.run|nvrtcCompile|hiprtcCompile"
-    r"|CompileProgram"
-    r"|ProgramBuild|jit/(compiler|core)\.py\(\d+\): (build|compile)|aclopCompile|aclGenGraphAndCompile", re.I)
+    r"|CompileProgram|ProgramBuild|jit/(compiler|core)\.py\(\d+\): (build|compile)|aclopCompile"
+    r"|aclGenGraphAndCompile", re.I)
 """Frames, annotations and calls inside which something is being compiled or tuned. A path that merely holds
 `_inductor/` does not count: compiled code runs there too, and the autotuner's own `run` is on the way of
 every launch."""
 
 HOST_EXCHANGE = re.compile(
-    r"gloo|mpi:|\bbarrier|wait_tensor|TCPStore|(gather|broadcast|scatter|send|recv|reduce)_object(_list)?\b"
+    r"gloo|mpi:|\bbarrier|wait_tensor|TCPStore|(gather|broadcast|scatter|send|recv|reduce)_(object|pyobj)(_list)?\b"
     r"|_distributed_c10d\.Work|distributed_c10d\.py\(\d+\): \w*wait", re.I)
 """Ranks that talk to each other through the host."""
 
-WAIT_FRAME = re.compile(
-    r"SimpleQueue|\bpoll\b|\bselect\b|epoll|kqueue|\bsleep\b|\bacquire\b|threading\.py\(\d+\): (wait|join)"
-    r"|queue\.py\(\d+\): get|_recv\b|\brecv|recv_bytes|\baccept\b|dequeue|acquire_read|wait_for_|wait_until|\bfutex"
-    r"|Condition\.wait|Event\.wait"
-    r"|result of concurrent", re.I)
-"""Python frames in which a thread waits for someone else to hand it work."""
+_WAIT_FRAME = re.compile(
+    r": wait\w*$|\bwait of |: sleep$|<built-in (function|method) (select|sleep|poll)>|select\.(e?poll|kqueue)"
+    r"|selectors\.py\(\d+\): select|acquire'? of '?(_thread|_multiprocessing)|threading\.py\(\d+\): (acquire|join)"
+    r"|: acquire_read$|shm_broadcast\.py\(\d+\): dequeue|queue\.py\(\d+\): get|\bget'? of '?_queue"
+    r"|(zmq|connection)\S*: (poll|recv\w*)$|zmq\..*\b(poll|recv\w*)'? of|: _recv(_bytes)?$"
+    r"|\b(recv|recv_into|accept)'? of '?_?socket|socket\.py\(\d+\): (accept|recv\w*)$|futures/_base\.py\(\d+\): result")
+_STREAM_WAIT = re.compile(r"streams?\.py\(\d+\): wait|wait\w* of (Event|Stream)\b")
+
+
+def is_wait(frame: str) -> bool:
+    """Whether in this Python frame a thread waits for someone else to hand it work.
+
+    Narrow on purpose: `select`, `acquire` or `recv` are names that programs use too (`select of Tensor`,
+    `recv_requests`), and there they are work. To let a stream wait for an event takes the host no time.
+    """
+    return bool(_WAIT_FRAME.search(frame)) and not _STREAM_WAIT.search(frame)
+
 
 EVENT_LOOP = re.compile(
     r"run_until_complete|run_forever|(uvloop|asyncio).*: (run|_run_once)$|asyncio/(runners|base_events)\.py",
@@ -56,10 +66,10 @@ COPY_DIRECTION = re.compile(
     f"{TO_HOST.pattern}|{TO_DEVICE.pattern}|DtoD|D2D|PtoP|Device ?(->|To|2) ?Device|HtoH", re.I)
 """Direction of a copy, as the profilers spell it; and whether a name tells any."""
 
-DEVICE_WAIT = re.compile(r"^event_?wait\b|^wait_?event|^stream_?wait|^notify_?wait|\bsemaphore_?wait", re.I)
+DEVICE_WAIT = re.compile(r"^(event|stream|notify)[_ ]?wait\b|^wait[_ ]?event|\bsemaphore[_ ]?wait", re.I)
 """Rows of a device's queue in which it waits for another queue. Some captures draw them as device work."""
 
-CONTROL_CPU = re.compile(r"AI_?CPU", re.I)
+CONTROL_CPU = re.compile(r"(?<![a-z])AI_?CPU(?![a-z])", re.I)
 """Device work that ran on the device's own control CPU: a fallback that keeps the device busy."""
 
 OPERATOR = re.compile(r"^(?:cpu_fallback )?[A-Za-z_][\w.]*::[\w.]+$")

@@ -36,6 +36,9 @@ RUNS_AHEAD_SHARE = 0.5
 FRAMES_SHARE = 0.5
 """Calls of a step's function must cover this share of the capture: else they are not what it is about."""
 
+OUTLIER_RATIO = 1.5
+"""A first step that takes this many times the others' median is set apart."""
+
 _MARKS = (Kind.ANNOTATION, Kind.HOST_OP)
 """Kinds under which the profilers file a step's mark (Ascend files `ProfilerStep` under operators)."""
 
@@ -211,6 +214,10 @@ def _about_window(trace: Trace, steps: Sequence[Step]) -> list[str]:
     if len(steps) == 1:
         notes.append("only one step: nothing can be said of how steps differ")
         return notes
+    alike = [step.wall for step in steps[1:] if step.phase == steps[0].phase]
+    if len(alike) >= 2 and steps[0].wall > OUTLIER_RATIO * (usual := float(np.median(alike))):
+        notes.append(f"the first step takes {steps[0].wall / 1e6:,.1f} ms, the others {usual / 1e6:,.1f} ms: medians "
+                     "leave it out, shares of the window hold it")
     ahead = _runs_ahead_ns(trace, device, steps)
     if ahead > RUNS_AHEAD_SHARE * np.median([step.wall for step in steps]):
         notes.append(f"the host runs ahead of the device by {ahead / 1e6:,.1f} ms: the times of single steps are times "
