@@ -105,8 +105,8 @@ def _three_steps(diagnosis: Diagnosis, walked: Walk) -> Iterator[RenderableType]
     yield from _step_time(walked)
     yield Rule("3 operator bisection", align="left", style="dim")
     yield from _bisection(diagnosis.finding, walked)
-    if walked.notes:
-        yield from _listed("Said by the walk", walked.notes)
+    if notes := [note for note in walked.notes if note not in walked.steps.notes]:
+        yield from _listed("Said by the walk", notes)
     if diagnosis.unknown:
         reasons: dict[str, list[str]] = {}
         for name, why in diagnosis.unknown.items():

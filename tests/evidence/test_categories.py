@@ -15,6 +15,7 @@ from xpu_triage.trace import Kind
     ("cpu_op", "ProfilerStep#17", Kind.ANNOTATION),
     ("python_function", "a.py(1): f", Kind.PYTHON),
     ("user_annotation", "execute_context_1(8)_generation_0(0)", Kind.ANNOTATION),
+    ("user_annotation", "cpu_fallback aten::exponential_", Kind.HOST_OP),
     ("overhead", "Activity Buffer Request", Kind.OVERHEAD),
     ("Runtime", "cudaLaunchKernel", Kind.RUNTIME),
     ("glow_runtime", "x", Kind.RUNTIME),

@@ -27,6 +27,7 @@ _RUNTIME = re.compile(r"(\w+_)?(runtime|driver)$")
 _DEVICE = re.compile(r"(\w+_)?(kernel|memcpy|memset)$|mtia_ccp_events$|collective_comm$")
 
 _STEP = re.compile(r"ProfilerStep#\d+$")        # an operator in old files
+_OPERATOR = re.compile(r"(cpu_fallback )?aten::")  # a user annotation where a backend records its fallback itself
 
 _COMM = re.compile(r"[nrhx]ccl|bkcl|oneccl|nvshmem|deep_ep|(?<!block)(?<!warp)_?all_?reduce|all_?gather"
                    r"|reduce_?scatter|all_?to_?all|cross_device_reduce|send_?recv", re.I)
@@ -42,7 +43,9 @@ def place(category: str, name: str) -> int:
     if _RUNTIME.match(lower):
         return Kind.RUNTIME
     if lower in _HOST:
-        return Kind.ANNOTATION if _STEP.match(name) else _HOST[lower]
+        if _STEP.match(name):
+            return Kind.ANNOTATION
+        return Kind.HOST_OP if _OPERATOR.match(name) else _HOST[lower]
     if _REPEATED.match(lower):
         return REPEATED
     return UNPLACED

@@ -117,7 +117,9 @@ def _launch_calls(scene: Scene) -> _Calls:
     device = np.flatnonzero((trace.kind >= FIRST_DEVICE_KIND) & (trace.launch >= 0))
     index = host.index(trace.launch[device])
     device, index = device[index >= 0], index[index >= 0]
-    calls, which = np.unique(index, return_inverse=True)
+    is_call = np.zeros(len(host), np.bool_)
+    is_call[index] = True
+    calls, which = np.flatnonzero(is_call), (np.cumsum(is_call) - 1)[index]
     first = np.full(len(calls), len(trace), np.int64)
     np.minimum.at(first, which, device)
 
@@ -128,65 +130,110 @@ def _launch_calls(scene: Scene) -> _Calls:
     return _Calls(calls, first, any_of(scene.copies_down), any_of(scene.copies_up), any_of(kernels))
 
 
+@dataclass(frozen=True, eq=False)
+class _Stretches:
+    """Host time before each copy up, back to the call before it on the same thread; one entry a copy up.
+
+    up           int64, place of the call in `_Calls`
+    index        int64, its forest index
+    before       int64, place of the launching call before it
+    came_down    bool, that call, on the same thread, brought data down and did nothing else
+    left, span   int64 ns, start (on the forest's shifted clock) and length of the stretch
+    """
+
+    up: Ints
+    index: Ints
+    before: Ints
+    came_down: Bools
+    left: Ints
+    span: Ints
+
+    def at(self, chosen: Ints) -> _Stretches:
+        return _Stretches(self.up[chosen], self.index[chosen], self.before[chosen], self.came_down[chosen],
+                          self.left[chosen], self.span[chosen])
+
+
 def _on_host(scene: Scene) -> _Found:
     """Operators on the host between a copy down and a copy up, or with the copy up inside them."""
-    trace, host = scene.trace, scene.host
     calls = _launch_calls(scene)
-    ups = np.flatnonzero(calls.up & ~calls.kernel)
-    if not len(ups):
+    if not (calls.up & ~calls.kernel).any():
         return _NOTHING
-    up = calls.index[ups]
-    thread = trace.thread[host.row]
-    # the call before, on the same thread: the host's own work lies between its return and the copy up
-    blocking = np.flatnonzero(scene.blocked_in == np.arange(len(host)))
-    blocking = blocking[np.searchsorted(up, host.last[blocking]) == np.searchsorted(up, blocking, "right")]
-    marks = np.union1d(calls.index, blocking)
-    mark = marks[np.maximum(np.searchsorted(marks, up) - 1, 0)]
-    has_mark = (mark < up) & (thread[mark] == thread[up])
-    before = ups - 1
-    has_call = (before >= 0) & (thread[calls.index[before]] == thread[up])
-    came_down = has_call & calls.down[before] & ~calls.kernel[before]
-    left = np.where(has_mark, np.minimum(host.end[mark], host.start[up]), thread[up] * host.shift)
-    which, owner, ns = host.pieces(np.zeros(len(up), np.int64), left, host.start[up])
-    operator = _operator_of(scene, owner, up[which])
-    keep = operator >= 0
-    if not keep.any():
+    found = _heaviest_operators(scene, _stretches(scene, calls))
+    if found is None:
         return _NOTHING
-    which, operator, ns = which[keep], operator[keep], ns[keep]
-    span = host.start[up] - left
-    # the operator name that holds most of each stretch, and all operators together
-    code = which * np.int64(len(trace.names)) + scene.host_name[operator]
-    groups, of = np.unique(code, return_inverse=True)
-    held = np.bincount(of, ns).astype(np.int64)
-    heaviest_row = np.zeros(len(groups), np.int64)
-    order = np.argsort(ns, kind="stable")
-    heaviest_row[of[order]] = operator[order]
-    candidate = groups // len(trace.names)
-    all_held = np.bincount(which, ns, len(up)).astype(np.int64)
-    order = np.argsort(held, kind="stable")
-    best = np.full(len(up), -1, np.int64)
-    best[candidate[order]] = order
-    chosen = np.flatnonzero(best >= 0)
-    most, row = held[best[chosen]], heaviest_row[best[chosen]]
-    up, ups, span, all_held = up[chosen], ups[chosen], span[chosen], all_held[chosen]
-    before, came_down = before[chosen], came_down[chosen]
-    nested = (row < up) & (up < host.last[row])
-    downs, kernels = calls.index[calls.down], calls.index[calls.kernel]
-    down_inside = nested & (np.searchsorted(downs, up) > np.searchsorted(downs, row))
-    kernel_inside = np.searchsorted(kernels, host.last[row]) > np.searchsorted(kernels, row)
-    half = 2 * most >= span
-    whole = nested & half & ((down_inside & (most >= DISPATCH_NS)) | (~kernel_inside & (most >= LONE_NS)))
-    up_ns, down_ns = trace.dur[calls.first_copy[ups]], trace.dur[calls.first_copy[before]]
-    in_loader = host.around(scene.host_rows(LOADER, Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION))[row] >= 0
-    same_step = _same_step(scene, host.row[row], trace.launch[calls.first_copy[before]])
-    apart = ~nested & came_down & same_step & ~in_loader & (up_ns <= UPLOAD_RATIO * down_ns)
-    apart &= most >= DISPATCH_NS
-    apart &= half | ((2 * all_held >= span) & (all_held >= SEVERAL_NS))
-    apart &= (most >= LONE_NS) | _many_small(scene, apart, host.row[row], most)
-    begin, finish = _extent(scene, calls, row, up, whole, ups, before)
+    stretch, row, most, together = found
+    whole = _holds_its_copies(scene, calls, stretch, row, most)
+    apart = _between_copies(scene, calls, stretch, row, most, together) & ~whole
+    begin, finish = _extent(scene, calls, stretch, row, whole)
     take = whole | apart
-    names = [trace.names[i] for i in scene.host_name[row[take]].tolist()]
+    names = [scene.trace.names[i] for i in scene.host_name[row[take]].tolist()]
     return begin[take], finish[take], names
+
+
+def _stretches(scene: Scene, calls: _Calls) -> _Stretches:
+    host = scene.host
+    thread = scene.trace.thread[host.row]
+    up = np.flatnonzero(calls.up & ~calls.kernel)
+    index = calls.index[up]
+    blocking = np.flatnonzero(scene.blocked_in == np.arange(len(host)))
+    holds_up = np.searchsorted(index, host.last[blocking]) > np.searchsorted(index, blocking, "right")
+    marks = np.union1d(calls.index, blocking[~holds_up])
+    mark = marks[np.maximum(np.searchsorted(marks, index) - 1, 0)]
+    has_mark = (mark < index) & (thread[mark] == thread[index])
+    left = np.where(has_mark, np.minimum(host.end[mark], host.start[index]), thread[index] * host.shift)
+    before = up - 1
+    came_down = (before >= 0) & calls.down[before] & ~calls.kernel[before]
+    came_down &= thread[calls.index[before]] == thread[index]
+    return _Stretches(up, index, before, came_down, left, host.start[index] - left)
+
+
+def _heaviest_operators(scene: Scene, stretch: _Stretches) -> tuple[_Stretches, Ints, Ints, Ints] | None:
+    """The stretches that any operator computes in, with the one that holds most of each.
+
+    Returns the stretches, the operator's heaviest row (forest index), the ns that it holds, and the ns of all
+    operators together; None where there is no such stretch.
+    """
+    host, names = scene.host, len(scene.trace.names)
+    # the forest's own clock already carries the thread
+    which, owner, ns = host.pieces(np.zeros(len(stretch.left), np.int64), stretch.left, stretch.left + stretch.span)
+    operator = _operator_of(scene, owner, stretch.index[which])
+    which, ns, operator = which[operator >= 0], ns[operator >= 0], operator[operator >= 0]
+    if not len(which):
+        return None
+    groups, of = np.unique(which * np.int64(names) + scene.host_name[operator], return_inverse=True)
+    held = np.bincount(of, ns).astype(np.int64)
+    together = np.bincount(which, ns, len(stretch.left)).astype(np.int64)
+    # of several writes to one place the last, and so the longest, stays
+    longest, heaviest = np.zeros(len(groups), np.int64), np.full(len(stretch.left), -1, np.int64)
+    by_length, by_held = np.argsort(ns, kind="stable"), np.argsort(held, kind="stable")
+    longest[of[by_length]] = operator[by_length]
+    heaviest[groups[by_held] // names] = by_held
+    chosen = np.flatnonzero(heaviest >= 0)
+    group = heaviest[chosen]
+    return stretch.at(chosen), longest[group], held[group], together[chosen]
+
+
+def _holds_its_copies(scene: Scene, calls: _Calls, stretch: _Stretches, row: Ints, most: Ints) -> Bools:
+    """Operators with the copy up inside them, and the copy down too; or that launch nothing else and compute long."""
+    last = scene.host.last[row]
+    downs, kernels = calls.index[calls.down], calls.index[calls.kernel]
+    down_inside = np.searchsorted(downs, stretch.index) > np.searchsorted(downs, row)
+    kernel_inside = np.searchsorted(kernels, last) > np.searchsorted(kernels, row)
+    shape = (down_inside & (most >= DISPATCH_NS)) | (~kernel_inside & (most >= LONE_NS))
+    return np.asarray((row < stretch.index) & (stretch.index < last) & (2 * most >= stretch.span) & shape)
+
+
+def _between_copies(scene: Scene, calls: _Calls, stretch: _Stretches, row: Ints, most: Ints, together: Ints) -> Bools:
+    """Operators that stand between a copy down and a copy up, in the step that the data was read in, and are not the
+    preparation of a new batch."""
+    trace, host = scene.trace, scene.host
+    inside = (row < stretch.index) & (stretch.index < host.last[row])
+    down, up = calls.first_copy[stretch.before], calls.first_copy[stretch.up]
+    in_loader = host.around(scene.host_rows(LOADER, Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION))[row] >= 0
+    good = ~inside & stretch.came_down & ~in_loader & (trace.dur[up] <= UPLOAD_RATIO * trace.dur[down])
+    good &= _same_step(scene, host.row[row], trace.launch[down]) & (most >= DISPATCH_NS)
+    good &= (2 * most >= stretch.span) | ((2 * together >= stretch.span) & (together >= SEVERAL_NS))
+    return np.asarray(good & ((most >= LONE_NS) | _many_small(scene, good, host.row[row], most)))
 
 
 def _operator_of(scene: Scene, owner: Indices, up: Ints) -> Ints:
@@ -234,23 +281,17 @@ def _many_small(scene: Scene, among: Bools, operator: Ints, ns: Ints) -> Bools:
     return np.bincount(of, ns * among)[of] >= LONE_NS
 
 
-def _extent(scene: Scene, calls: _Calls, row: Ints, up: Ints, whole: Bools, ups: Ints,
-            before: Ints) -> tuple[Ints, Ints]:
-    """From the device's start of the copy down to its end of the copy up. Not from the call: that waits for
-    the queue.
+def _extent(scene: Scene, calls: _Calls, stretch: _Stretches, row: Ints, whole: Bools) -> tuple[Ints, Ints]:
+    """From the device's start of the copy down to its end of the copy up. Not from the call: that waits for the queue.
 
-    Where the copies lie inside the operator (`whole`), from the first of them, or the operator's start, to
-    its end.
+    Where the copies lie inside the operator (`whole`), from the first of them, or the operator's start, to its end.
     """
-    trace, host = scene.trace, scene.host
-    copy_up, copy_down = calls.first_copy[ups], calls.first_copy[before]
-    down_at = np.flatnonzero(calls.down)
-    first_down = np.searchsorted(calls.index[down_at], row)
-    inside = first_down < np.searchsorted(calls.index[down_at], up)
-    inner = copy_down
-    if len(down_at):
-        inner = calls.first_copy[down_at[np.minimum(first_down, len(down_at) - 1)]]
-    op = host.row[row]
+    trace, op = scene.trace, scene.host.row[row]
+    copy_up, copy_down = calls.first_copy[stretch.up], calls.first_copy[stretch.before]
+    downs = np.flatnonzero(calls.down)
+    first = np.searchsorted(calls.index[downs], row)
+    inside = first < np.searchsorted(calls.index[downs], stretch.index)
+    inner = calls.first_copy[downs[np.minimum(first, len(downs) - 1)]] if len(downs) else copy_down
     from_op = np.where(inside, np.maximum(trace.start[inner], trace.start[op]), trace.start[op])
     begin = np.where(whole, from_op, trace.start[copy_down])
     finish = np.where(whole, np.maximum(scene.end[copy_up], scene.end[op]), scene.end[copy_up])

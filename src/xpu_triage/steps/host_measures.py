@@ -84,7 +84,9 @@ def _measure_launches(scene: Scene, out: Measures) -> None:
     """Mean host time of one launch call, of a kernel or a whole graph; calls that move data left out."""
     trace = scene.trace
     kernels = (trace.launch >= 0) & ((trace.kind == Kind.KERNEL) | (trace.kind == Kind.COMM))
-    calls = np.unique(trace.launch[kernels])
+    launched = np.zeros(len(trace), np.bool_)
+    launched[trace.launch[kernels]] = True
+    calls = np.flatnonzero(launched)
     calls = calls[(trace.kind[calls] == Kind.RUNTIME) & starts_inside(scene, calls)]
     calls = calls[~scene.names.rows(COPY_CALL, Kind.RUNTIME, of=calls)]
     if len(calls):
