@@ -55,6 +55,8 @@ def main() -> None:
         verdict("share of its memory", own.peak_mb / results["HTA all"].peak_mb, MEMORY),
     ]
     print("\n" + "\n".join(lines + warn_noise(results)))
+    cpu = {name: results[name].cpu_s / own.cpu_s for name in others}
+    print(f"      in CPU time: {cpu['HTA all']:.1f} times less than all, {cpu['HTA few']:.1f} than the five")
     print(f"      for comparison: {faster['HTA few']:.1f} times faster than its five breakdowns alone, "
           f"{own.peak_mb / results['HTA few'].peak_mb:.2f} of their memory")
     raise SystemExit(any(line.startswith("MISS") for line in lines))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
 
 from rich.console import Console, Group, RenderableType
-from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.rule import Rule
@@ -133,7 +133,7 @@ def _utilization(walked: Walk) -> Iterator[RenderableType]:
 def _step_time(walked: Walk) -> Iterator[RenderableType]:
     steps = walked.steps.steps
     walls = sorted(step.wall for step in steps)
-    middle = walls[len(walls) // 2]
+    middle = median(walls)
     found = f"by {walked.steps.method}" + (f", {clean(walked.steps.detail)}" if walked.steps.detail else "")
     yield Text(f"{len(steps)} step{'s' if len(steps) > 1 else ''} found {found}: median {_ms(middle)}, "
                f"shortest {_ms(walls[0])}, longest {_ms(walls[-1])}")
@@ -245,4 +245,6 @@ def print_list(pages: Sequence[Fingerprint], out: Console | None = None) -> None
 
 def print_page(page: Fingerprint, out: Console | None = None) -> None:
     """One fingerprint's page, as people read it."""
+    from rich.markdown import Markdown  # slow to import, and needed here alone
+
     (out or console()).print(Padding(Markdown(page.body), (0, 1)))
