@@ -156,6 +156,8 @@ kernel.median_us ● | us | trace | 6.4
     Median duration of a kernel in the window
 kernel.per_step ● | count | trace | 1185
     Kernels per step, replayed ones included
+kernel.recorded | count | trace | 11850
+    Kernels in the window, replayed ones included: how much the shares of the window rest on. Not a rate
 kernel.graph_fraction ● | fraction | trace | 0.0
     Share of kernels that come from graph replay
 kernel.launch_to_start_us | us | trace | 8.0

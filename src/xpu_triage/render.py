@@ -79,10 +79,14 @@ def _headline(diagnosis: Diagnosis) -> RenderableType:
 
 
 def where_it_is(diagnosis: Diagnosis) -> str:
-    """The operator that the bisection ended at: share, line, the step without it. Empty where there is none."""
+    """The operator that the bisection ended at: share, line, the step without it; or over how many it is spread."""
     found = diagnosis.finding
-    if found is None or found.spread or not found.path:
+    if found is None:
         return ""
+    if found.spread or not found.path:
+        largest = "".join(f"; the largest: {shorten(clean(name), 60)}, {_percent(share)} of the window"
+                          for name, share in found.others[:1])
+        return f"{clean(found.name)}{largest}"
     line = f" at {clean(found.line)}" if found.line and found.line != found.name else ""
     words = f"{shorten(clean(found.name), 70)}{line}: {_percent(found.share)} of the window"
     if found.step_without_ms is not None:

@@ -170,6 +170,7 @@ def _measure_step_gap(scene: Scene, time: DeviceTime, out: Measures) -> None:
 def _measure_kernels(scene: Scene, rows: Ints, out: Measures) -> None:
     trace = scene.trace
     kernels = rows[trace.kind[rows] != Kind.COPY]
+    out.take("kernel.recorded", len(kernels))
     if scene.steps.method == "window":
         out.cannot("no steps found", "kernel.per_step")
     else:
