@@ -103,7 +103,8 @@ def _progress() -> Iterator[Progress | None]:
         return
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import BarColumn, DownloadColumn, Progress as Bar, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
     from .text import clean, shorten
 

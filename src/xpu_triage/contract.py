@@ -60,10 +60,12 @@ def _signals(signals: Signals) -> dict[str, Any]:
 
 
 def _steps(walked: Walk | None) -> dict[str, Any]:
-    """Milliseconds from the trace's first event; `busy_ms` is of the busiest device, `devices` holds them all. Where the
-    trace holds no device work the recorded busy time is 0.0, and `unknown` says why `device.busy_fraction` is missing."""
+    """Milliseconds from the trace's first event; `busy_ms` is of the busiest device, `devices` holds them all.
+
+    Where the trace holds no device work the recorded busy time is 0.0, and `unknown` says why there is no
+    `device.busy_fraction`. `capture` is about everything recorded, also what lies outside the steps."""
     if walked is None:
-        return {"method": None, "detail": "", "list": [], "devices": []}
+        return {"method": None, "detail": "", "notes": [], "list": [], "devices": [], "capture": None}
     busiest, several = walked.busiest, len(walked.devices) > 1
     rows = []
     for i, step in enumerate(walked.steps.steps):
@@ -73,8 +75,10 @@ def _steps(walked: Walk | None) -> dict[str, Any]:
         if several:
             row["devices"] = {d.device: int(d.busy[i]) / NS_PER_MS for d in walked.devices}
         rows.append(row)
-    return {"method": walked.steps.method, "detail": walked.steps.detail, "notes": list(walked.steps.notes), "list": rows,
-            "devices": [_device(d) for d in walked.devices]}
+    recorded = int((busiest.busy_end - busiest.busy_start).sum()) if busiest else 0
+    return {"method": walked.steps.method, "detail": walked.steps.detail, "notes": list(walked.steps.notes),
+            "list": rows, "devices": [_device(d) for d in walked.devices],
+            "capture": {"span_ms": walked.trace.span / NS_PER_MS, "busy_ms": recorded / NS_PER_MS}}
 
 
 def _device(use: DeviceUse) -> dict[str, Any]:

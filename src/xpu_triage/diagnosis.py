@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -101,10 +101,10 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
         if new is not None:
             others.append((new.trace.source, new.signals))  # the table itself is let go: memory follows one trace
     if not typed and lead is None:
-        raise UnusableInput("no usable evidence", where=", ".join(map(fspath, evidence)), todo="; ".join(
+        raise UnusableInput("no usable evidence", where=", ".join(fspath(piece) for piece in evidence), todo="; ".join(
             note for record in records for note in record.notes))
     signals = Signals((*(lead.signals if lead else ()), *typed))
-    verdict = judge(signals, pages, contradictions(signals))
+    verdict = _told(judge(signals, pages, contradictions(signals)), lead)
     return Diagnosis(
         verdict=verdict,
         signals=signals,
@@ -118,7 +118,9 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
     )
 
 
-def _pieces(evidence: Sequence[str | PathLike[str]], records: list[EvidenceRecord]) -> Iterator[tuple[detect.Found, bool]]:
+def _pieces(
+    evidence: Sequence[str | PathLike[str]], records: list[EvidenceRecord]
+) -> Iterator[tuple[detect.Found, bool]]:
     """Every piece once, with whether it was found in a folder. What a folder holds and nobody can read is recorded."""
     seen: set[Path] = set()
     for given in evidence:
@@ -153,6 +155,15 @@ def _leads(walked: Walk) -> tuple[bool, bool, float, float]:
 
     return (bool(walked.devices), walked.steps.method == "annotation",
             -round(share("device.comm_fraction", "idle.peer_wait_fraction"), 2), -share("device.busy_fraction"))
+
+
+def _told(verdict: Verdict, lead: Walk | None) -> Verdict:
+    """The verdict, with the walk's own word for why there is no device work: a CPU run, a rank that launched nothing and
+    events that were dropped are three different things."""
+    why = "" if lead is None or lead.devices else lead.unknown.get("device.busy_fraction", "")
+    if not why:
+        return verdict
+    return replace(verdict, summary=f"{why[0].upper()}{why[1:]}. {verdict.summary}")
 
 
 def _pointed_at(verdict: Verdict, lead: Walk | None, pages: Sequence[fingerprints.Fingerprint]) -> Finding | None:

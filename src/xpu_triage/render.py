@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
 
 from rich.console import Console, Group, RenderableType
-from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.rule import Rule
@@ -14,32 +14,15 @@ from rich.text import Text
 
 from .diagnosis import Diagnosis
 from .fingerprints import Fingerprint
-from .steps.results import Cause, Finding, Walk
+from .steps.results import Finding, Walk
 from .text import clean, shorten
-from .verdict import Hypothesis, Level
+from .verdict import NOTHING_SPEAKS, Hypothesis, Level, RuledOut
+from .words import ABOUT_WORDS, CAUSE_WORDS
 
 WIDTH_WITHOUT_TERMINAL = 100
 SHOWN_HYPOTHESES = 3
 SHOWN_LEVELS = 7
 COLOURS = {Level.CONFIRMED: "red", Level.PROBABLE: "yellow", Level.NOT_ENOUGH: "cyan"}
-
-CAUSE_WORDS = {
-    Cause.HIDDEN: "work that the capture lacks (busy is a lower bound)",
-    Cause.TURNAROUND: "the device's own turnaround",
-    Cause.PROFILER: "the profiler's overhead",
-    Cause.FIRST_USE: "first use: module load, allocation, compilation",
-    Cause.PEER_WAIT: "waiting for another rank",
-    Cause.NO_WORK: "nothing to do",
-    Cause.UNRECORDED: "host not recorded",
-    Cause.HOST_OP: "host busy with work that launches nothing",
-    Cause.AFTER_SYNC: "refilling after a host sync",
-    Cause.LAUNCHING: "launching as fast as the host can",
-}
-"""What each cause of idle means, in words. The same everywhere: terminal, notebook, plots."""
-
-ABOUT_WORDS = {**{str(cause): f"idle: {words}" for cause, words in CAUSE_WORDS.items()},
-               "compute": "device time in kernels", "copy": "device time in copies",
-               "comm": "device time in collectives", "host": "host time"}
 
 
 def console() -> Console:
@@ -61,16 +44,17 @@ def diagnosis_parts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     if diagnosis.lead is not None:
         yield from _three_steps(diagnosis, diagnosis.lead)
     verdict = diagnosis.verdict
-    for i, hypothesis in enumerate(verdict.hypotheses[:SHOWN_HYPOTHESES]):
+    supported = [h for h in verdict.hypotheses if h.score > 0] or list(verdict.hypotheses[:1])
+    for i, hypothesis in enumerate(supported[:SHOWN_HYPOTHESES]):
         yield from _hypothesis(hypothesis, first=i == 0)
     if verdict.ruled_out:
-        yield from _listed("Looks alike, and is not", (f"{r.id}: {r.why}" for r in verdict.ruled_out))
+        yield from _listed("Looks alike, and is not", _look_alikes(verdict.ruled_out))
     if verdict.contradictions:
         yield from _listed("These figures contradict each other", (c.text for c in verdict.contradictions))
     if diagnosis.signals.conflicts:
         yield from _listed("Two pieces of evidence disagree", (
-            f"{c.kept.name}: {_value(c.kept.value)} ({c.kept.source}) is used, not {_value(c.other.value)} ({c.other.source})"
-            for c in diagnosis.signals.conflicts))
+            f"{c.kept.name}: {_value(c.kept.value)} ({c.kept.source}) is used, "
+            f"not {_value(c.other.value)} ({c.other.source})" for c in diagnosis.signals.conflicts))
     if verdict.fix:
         yield from _listed("Fix", [verdict.fix])
     if verdict.verify:
@@ -87,9 +71,35 @@ def _headline(diagnosis: Diagnosis) -> RenderableType:
         head.append(f"   {verdict.id}", style="bold")
     head.append(f"   {clean(verdict.title)}")
     body = [head, Text(clean(verdict.summary))]
+    if where := where_it_is(diagnosis):
+        body.append(Text.assemble(("where: ", "bold"), where))
     if verdict.next:
         body.append(Text.assemble(("next: ", "bold"), clean(verdict.next)))
     return Panel(Group(*body), border_style=colour)
+
+
+def where_it_is(diagnosis: Diagnosis) -> str:
+    """The operator that the bisection ended at: share, line, the step without it; or over how many it is spread."""
+    found = diagnosis.finding
+    if found is None:
+        return ""
+    if found.spread or not found.path:
+        largest = "".join(f"; the largest: {shorten(clean(name), 60)}, {_percent(share)} of the window"
+                          for name, share in found.others[:1])
+        return f"{clean(found.name)}{largest}"
+    line = f" at {clean(found.line)}" if found.line and found.line != found.name else ""
+    words = f"{shorten(clean(found.name), 70)}{line}: {_percent(found.share)} of the window"
+    if found.step_without_ms is not None:
+        words += f"; a step takes {found.step_ms:,.1f} ms, without it {found.step_without_ms:,.1f} ms"
+    return words
+
+
+def _look_alikes(ruled_out: Sequence[RuledOut]) -> Iterator[str]:
+    """Those with a reason one by one, those without support in one line."""
+    silent = [r.id for r in ruled_out if r.why == NOTHING_SPEAKS]
+    yield from (f"{r.id}: {r.why}" for r in ruled_out if r.why != NOTHING_SPEAKS)
+    if silent:
+        yield f"{', '.join(silent)}: {NOTHING_SPEAKS}"
 
 
 def _three_steps(diagnosis: Diagnosis, walked: Walk) -> Iterator[RenderableType]:
@@ -99,8 +109,8 @@ def _three_steps(diagnosis: Diagnosis, walked: Walk) -> Iterator[RenderableType]
     yield from _step_time(walked)
     yield Rule("3 operator bisection", align="left", style="dim")
     yield from _bisection(diagnosis.finding, walked)
-    if walked.notes:
-        yield from _listed("Said by the walk", walked.notes)
+    if notes := [note for note in walked.notes if note not in walked.steps.notes]:
+        yield from _listed("Said by the walk", notes)
     if diagnosis.unknown:
         reasons: dict[str, list[str]] = {}
         for name, why in diagnosis.unknown.items():
@@ -127,7 +137,7 @@ def _utilization(walked: Walk) -> Iterator[RenderableType]:
 def _step_time(walked: Walk) -> Iterator[RenderableType]:
     steps = walked.steps.steps
     walls = sorted(step.wall for step in steps)
-    middle = walls[len(walls) // 2]
+    middle = median(walls)
     found = f"by {walked.steps.method}" + (f", {clean(walked.steps.detail)}" if walked.steps.detail else "")
     yield Text(f"{len(steps)} step{'s' if len(steps) > 1 else ''} found {found}: median {_ms(middle)}, "
                f"shortest {_ms(walls[0])}, longest {_ms(walls[-1])}")
@@ -192,8 +202,8 @@ def _evidence(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         for note in record.notes:
             yield _item(note, "·")
     for other in diagnosis.others:
-        named = other.verdict.id or (f"{other.verdict.hypotheses[0].id}?" if other.verdict.hypotheses else "nothing stands out")
-        yield Text(f"{clean(other.path)} on its own: {other.verdict.level}, {named}")
+        first = other.verdict.hypotheses[0].id if other.verdict.hypotheses else "nothing"
+        yield Text(f"{clean(other.path)} on its own: {other.verdict.level}, {other.verdict.id or f'{first} in front'}")
 
 
 def _listed(title: str, lines: Iterable[str]) -> Iterator[RenderableType]:
@@ -239,4 +249,6 @@ def print_list(pages: Sequence[Fingerprint], out: Console | None = None) -> None
 
 def print_page(page: Fingerprint, out: Console | None = None) -> None:
     """One fingerprint's page, as people read it."""
+    from rich.markdown import Markdown  # slow to import, and needed here alone
+
     (out or console()).print(Padding(Markdown(page.body), (0, 1)))

@@ -7,7 +7,8 @@ import re
 
 # C0 and C1 controls (newline and escape among them), DEL, zero-width and bidirectional marks, line and
 # paragraph separators, the BOM, lone surrogates: everything that moves a cursor or hides text.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]")
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]")
 
 
 def clean(text: str) -> str:

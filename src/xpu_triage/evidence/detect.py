@@ -1,0 +1,210 @@
+"""What kind of evidence a path is, told by its content.
+
+To add a reader, add a line to FORMATS: a kind, a test on the first bytes, and no refusal.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+
+from ..errors import UnusableInput
+from .chunks import is_gzip, pieces
+
+SNIFFED = 1 << 18
+"""Inflated bytes of a file that are looked at. (What a trace says about its capture can fill 100 KB.)"""
+
+MAX_DEPTH = 8
+MAX_FILES = 5000
+"""Levels of folders, and files of one folder, that are looked at; what lies beyond is listed as skipped."""
+
+KNOWN = "a PyTorch-profiler trace (.json, .json.gz) or an evidence sheet (.yaml)"
+
+
+@dataclass(frozen=True)
+class Found:
+    path: Path
+    kind: str
+    """`kineto` or `sheet`; a format that is recognised but not read has its own name; else `unknown`."""
+    skipped: str = ""
+    """Why it cannot be used; empty where it can. Only what a folder holds is skipped, a file alone is
+    refused."""
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The beginning of a file, as far as it is needed to tell what it is."""
+
+    path: Path
+    content: bytes
+    """Inflated, without a byte-order mark or white space in front."""
+    whole: bool
+    """The file has no more."""
+
+    @property
+    def is_text(self) -> bool:
+        return b"\0" not in self.content
+
+    def has(self, pattern: bytes) -> bool:
+        return re.search(pattern, self.content) is not None
+
+
+@dataclass(frozen=True)
+class _Format:
+    kind: str
+    matches: Callable[[_Head], bool]
+    refusal: str = ""
+    """What it is and what to do; empty where a reader exists."""
+
+
+def _is_ascend(head: _Head) -> bool:
+    """A list whose processes are the layers of the Ascend profiler; they may be named anywhere in the
+    file."""
+    if not head.content.startswith(b"[") or not head.has(rb'"ts"\s*:\s*"'):
+        return False
+    layer = re.compile(rb'"name"\s*:\s*"(Ascend Hardware|CANN)"')
+    before = b""
+    for piece in pieces(head.path, []):
+        if layer.search(before + piece):
+            return True
+        before = piece[-64:]
+    return False
+
+
+def _is_kineto(head: _Head) -> bool:
+    if head.content.startswith(b"["):
+        return head.has(rb'"ph"\s*:')
+    return head.content.startswith(b"{") and (head.has(rb'(?<!\\)"traceEvents"\s*:\s*\[') or (
+        not head.whole and head.has(rb'"(deviceProperties|distributedInfo|schemaVersion)"\s*:')))
+
+
+def _is_diagnosis(head: _Head) -> bool:
+    return head.content.startswith(b"{") and head.has(rb'"schema"\s*:') and head.has(rb'"hypotheses"\s*:')
+
+
+def _is_sheet(head: _Head) -> bool:
+    if head.content.startswith(b"{"):
+        return head.is_text and head.has(rb"""[{,]\s*["']?(signals|schema)["']?\s*:""")
+    return head.is_text and head.has(rb"""(?m)^["']?(signals|schema)["']?\s*:""")
+
+
+def _is_archive(head: _Head) -> bool:
+    return head.content[:4] == b"PK\3\4" or head.content[257:262] == b"ustar"
+
+
+def _starts(*magic: bytes) -> Callable[[_Head], bool]:
+    return lambda head: head.content.startswith(magic)
+
+
+_SQLITE = "an SQLite database (Nsight Systems, Ascend or rocprof): no reader for it yet"
+_NSIGHT = "an Nsight Systems report, which only nsys itself reads. Export it: nsys export --type sqlite"
+_ASCEND = "an Ascend profiler trace (trace_view.json): no reader for it yet"
+_ARCHIVE = "an archive. Unpack it and give what is in it"
+_PACKED = "compressed in a way that is not read. Unpack it, or pack it with gzip"
+_OURS = "the JSON of an earlier diagnosis. Give the evidence that it was made from"
+
+FORMATS: tuple[_Format, ...] = (
+    _Format("sqlite", _starts(b"SQLite format 3\0"), _SQLITE),
+    _Format("nsys-rep", lambda head: head.path.suffix in (".nsys-rep", ".qdrep", ".qdstrm"), _NSIGHT),
+    _Format("archive", _is_archive, _ARCHIVE),
+    _Format("packed", _starts(b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0", b"BZh"), _PACKED),
+    _Format("ascend", _is_ascend, _ASCEND),
+    _Format("diagnosis", _is_diagnosis, _OURS),
+    _Format("kineto", _is_kineto),
+    _Format("sheet", _is_sheet),
+)
+"""The first that matches decides."""
+
+
+def find(path: str | PathLike[str]) -> list[Found]:
+    """The evidence at `path`: the file itself, or everything in a folder and below, sorted by path. Folders
+    that are hidden or symbolic links are not entered.
+
+    Raises UnusableInput for a file that no reader reads, a folder with nothing to read, and anything else.
+    """
+    given = os.fspath(path)
+    if re.match(r"[A-Za-z][\w+.-]*://", given):
+        raise UnusableInput("a URL, and only files are read", where=given, todo="Download it first")
+    path = Path(given)
+    if path.is_dir():
+        return _in_folder(path)
+    try:
+        found = _look(path)
+    except OSError as error:
+        raise UnusableInput(_why(error), where=path, todo="Check the path and its permissions") from None
+    if found.skipped:
+        todo = f"Give {KNOWN}" if found.kind == "unknown" else ""
+        raise UnusableInput(found.skipped, where=path, todo=todo)
+    return [found]
+
+
+def _in_folder(folder: Path) -> list[Found]:
+    found: list[Found] = []
+    for file in islice(_walk(folder, MAX_DEPTH), MAX_FILES + 1):
+        if len(found) == MAX_FILES:
+            found.append(Found(file, "unknown", f"more than {MAX_FILES:,} files: left out from here on"))
+            break
+        try:
+            found.append(_look(file))
+        except OSError as error:
+            found.append(Found(file, "unknown", _why(error)))
+    if all(piece.skipped for piece in found):
+        detail = "it is empty"
+        if found:
+            first = next((piece for piece in found if piece.kind != "unknown"), found[0])
+            detail = f"{len(found):,} files, {first.path.name} among them: {first.skipped}"
+        raise UnusableInput(f"no evidence in this folder ({detail})", where=folder, todo=f"Give {KNOWN}")
+    return found
+
+
+def _walk(folder: Path, depth: int) -> Iterator[Path]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        yield folder                                # reading it says why
+        return
+    for entry in entries:
+        if not entry.is_dir():
+            yield Path(entry)
+        elif not entry.is_symlink() and not entry.name.startswith("."):
+            if depth:
+                yield from _walk(Path(entry), depth - 1)
+            else:
+                yield Path(entry)
+
+
+def _look(path: Path) -> Found:
+    """What one file is. Raises OSError where it cannot be read."""
+    if path.is_dir():
+        os.scandir(path).close()
+        return Found(path, "unknown", f"a folder more than {MAX_DEPTH} levels down: not entered")
+    if not path.is_file() and path.exists():
+        return Found(path, "unknown", "neither a file nor a folder")
+    head = _head(path)
+    if not head.content:
+        return Found(path, "unknown", "empty" if head.whole else "damaged gzip, or nothing but white space")
+    for known in FORMATS:
+        if known.matches(head):
+            return Found(path, known.kind, known.refusal)
+    if head.content[:1] in (b"{", b"["):
+        return Found(path, "unknown", "JSON, but neither a profiler trace nor an evidence sheet")
+    return Found(path, "unknown", "text of no known kind" if head.is_text else "binary data of no known kind")
+
+
+def _head(path: Path) -> _Head:
+    with path.open("rb") as file:
+        raw = file.read(SNIFFED)
+        whole = not file.read(1)
+    if is_gzip(raw):
+        raw, whole = b"".join(islice(pieces(path, []), 1)), False
+    return _Head(path, raw[:SNIFFED].removeprefix(b"\xef\xbb\xbf").lstrip(), whole)
+
+
+def _why(error: OSError) -> str:
+    known = {FileNotFoundError: "no such file", PermissionError: "no permission to read it"}
+    return known.get(type(error), f"cannot be read ({error.strerror or error})")

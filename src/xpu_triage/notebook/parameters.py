@@ -1,0 +1,84 @@
+"""A notebook's parameters: which there are, what was given, and what evidence they name."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..diagnosis import Diagnosis
+from ..diagnosis import diagnose as _diagnose
+from ..errors import UnusableInput
+from ..resources import shipped
+
+SEPARATOR = ";"
+"""Between several pieces of evidence in one parameter."""
+
+INJECTED = "# Parameters"
+"""First line of the cell that papermill writes with the parameters it was given."""
+
+INCIDENT = Path("incidents", "p800-exponential-fallback")
+
+
+def incident(name: str) -> str:
+    """The path of one file of the incident evidence that ships with the project."""
+    return str(shipped("playbook") / INCIDENT / name)
+
+
+def check_parameters(namespace: Mapping[str, Any]) -> None:
+    """Refuse parameters that the notebook does not have.
+
+    papermill only warns of a wrong name and then runs with the default: the reader would get a verdict on
+    other evidence than they asked for. `namespace` is the notebook's ``globals()``; the names it declares
+    are those assigned in its first cell. Raises `UnusableInput` with the nearest name.
+    """
+    cells = [source for source in namespace.get("In", ()) if source.strip()]
+    declared = _assigned(cells[0]) if cells else {}
+    for source in cells:
+        if source.startswith(INJECTED):
+            check_names(_assigned(source), declared)
+
+
+def check_names(given: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
+    """Refuse names and types that are not `declared` (name to default value)."""
+    for name, value in given.items():
+        if name not in declared:
+            near = difflib.get_close_matches(name, declared, n=1, cutoff=0.5)
+            known = ", ".join(declared) or "none"
+            raise UnusableInput(f"unknown parameter {name!r}",
+                                todo=f"Did you mean {near[0]!r}?" if near else f"Parameters here: {known}")
+        as_evidence = isinstance(declared[name], str) and isinstance(value, list) and all(
+            isinstance(item, str) for item in value)
+        if not as_evidence and type(value) is not type(declared[name]):
+            raise UnusableInput(f"parameter {name!r} is {value!r}, a {type(value).__name__}",
+                                todo=f"It takes a {type(declared[name]).__name__}")
+
+
+def _assigned(source: str) -> dict[str, Any]:
+    """Names and literal values that a cell assigns at its top level."""
+    found: dict[str, Any] = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {t.id: ast.literal_eval(node.value) for t in targets if isinstance(t, ast.Name)}
+    return found
+
+
+def pieces(evidence: str | Sequence[str]) -> list[str]:
+    """The pieces of evidence that a parameter names: a list as it is, a text cut at ``;`` if it is no path.
+
+    >>> pieces("trace.json.gz; sheet.yaml")
+    ['trace.json.gz', 'sheet.yaml']
+    """
+    if not isinstance(evidence, str):
+        return [piece for piece in evidence if piece.strip()]
+    if not evidence.strip() or Path(evidence).exists():
+        return [evidence] if evidence.strip() else []
+    return [piece.strip() for piece in evidence.split(SEPARATOR) if piece.strip()]
+
+
+def diagnose(evidence: str | Sequence[str] = "") -> Diagnosis:
+    """Walk the evidence that a parameter names; the incident trace that ships where it names none."""
+    return _diagnose(*(pieces(evidence) or [incident("faulty.json.gz")]))

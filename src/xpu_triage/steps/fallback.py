@@ -1,0 +1,298 @@
+"""Operators that ran on a CPU while the model is on the device, seen at their shape: data comes down, the
+operator runs on the host, the result goes up."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..trace import FIRST_DEVICE_KIND, Ints, Kind
+from .host import Indices
+from .intervals import Bools, covered_between, union_of
+from .patterns import CONTROL_CPU, COPY_DIRECTION, NOT_COMPUTE, OPERATOR
+from .scene import Scene
+
+LONE_NS = 200_000
+"""Shortest host work that is called a fallback on its own: below it, preparing inputs with a few operators
+looks alike."""
+
+SEVERAL_NS = 1_000_000
+"""Shortest work in which several operators share the time and none holds half of it."""
+
+DISPATCH_NS = 20_000
+"""Host time of an operator that merely dispatches; what stays below is never one of many small fallbacks."""
+
+UPLOAD_RATIO = 10
+"""A copy up that takes this much longer than the copy down before it carries new data (a prepared batch after
+the read of a token or a loss), not the result of what came down."""
+
+LOADER = re.compile(r"data_?loader|collate|Dataset", re.I)
+"""Inside these, operators on host tensors prepare data that was never on the device."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fallbacks:
+    """Stretches in which an operator runs on a CPU for a model on the device, their copies included, sorted
+    by start.
+
+    start, end   int64 ns
+    name         the operator of each
+    """
+
+    start: Ints
+    end: Ints
+    name: tuple[str, ...]
+
+    def share_of(self, left: Ints, right: Ints) -> Ints:
+        """ns of each interval that lies inside a fallback."""
+        start, end = union_of(self.start, self.end)
+        return covered_between(start, end, left, right)
+
+    def total(self, left: int, right: int, name: str | None = None) -> int:
+        """ns of [left, right] inside fallbacks, of all operators or of one."""
+        mine = np.array([name is None or n == name for n in self.name], np.bool_)
+        start, end = union_of(self.start[mine], self.end[mine])
+        return int(covered_between(start, end, np.array([left]), np.array([right]))[0])
+
+    def heaviest(self, left: int, right: int) -> str | None:
+        totals = {name: self.total(left, right, name) for name in dict.fromkeys(self.name)}
+        name = max(totals, key=lambda n: totals[n], default=None)
+        return name if name is not None and totals[name] > 0 else None
+
+
+def cannot_show(scene: Scene) -> str:
+    """Why this trace could not show a fallback if there was one; empty where it could."""
+    trace = scene.trace
+    if not trace.on_device.any():
+        return "no device rows: whether the model is on a device cannot be seen"
+    if not scene.host_rows(OPERATOR, Kind.HOST_OP).any():
+        return "no operator rows: device and runtime calls alone do not tell where an operator ran"
+    copies = trace.kind == Kind.COPY
+    told = scene.copies_down | scene.copies_up | scene.names.rows(COPY_DIRECTION, Kind.COPY)
+    return "" if told.any() or not copies.any() else "the copies do not say their direction"
+
+
+def find_fallbacks(scene: Scene) -> Fallbacks:
+    """Every stretch of the capture in which an operator ran on a CPU, on the host or on the device's own."""
+    found = [_on_host(scene), _on_control_cpu(scene)]
+    start = np.concatenate([f[0] for f in found])
+    end = np.concatenate([f[1] for f in found])
+    name = [n for f in found for n in f[2]]
+    order = np.argsort(start, kind="stable")
+    return Fallbacks(start[order], end[order], tuple(name[i] for i in order.tolist()))
+
+
+_Found = tuple[Ints, Ints, list[str]]
+_NOTHING: _Found = (np.zeros(0, np.int64), np.zeros(0, np.int64), [])
+
+
+def _on_control_cpu(scene: Scene) -> _Found:
+    """Kernels that the profiler says ran on the device's control CPU, by the operator that launched them."""
+    trace, host = scene.trace, scene.host
+    rows = np.flatnonzero(scene.names.rows(CONTROL_CPU, Kind.KERNEL))
+    if not len(rows):
+        return _NOTHING
+    operator = host.nearest(host.index(trace.launch[rows]), scene.host_rows(OPERATOR, Kind.HOST_OP))
+    named = np.where(operator >= 0, host.row[np.maximum(operator, 0)], rows) if len(host) else rows
+    names = [trace.name_of(row) for row in named.tolist()]
+    return trace.start[rows], scene.end[rows], names
+
+
+@dataclass(frozen=True, eq=False)
+class _Calls:
+    """Calls that hand work to a device, as forest indices in order, and what kind of work."""
+
+    index: Ints
+    first_copy: Ints
+    """Trace row of the first device row that each launched."""
+    down: Bools
+    up: Bools
+    kernel: Bools
+
+
+def _launch_calls(scene: Scene) -> _Calls:
+    trace, host = scene.trace, scene.host
+    device = np.flatnonzero((trace.kind >= FIRST_DEVICE_KIND) & (trace.launch >= 0))
+    index = host.index(trace.launch[device])
+    device, index = device[index >= 0], index[index >= 0]
+    is_call = np.zeros(len(host), np.bool_)
+    is_call[index] = True
+    calls, which = np.flatnonzero(is_call), (np.cumsum(is_call) - 1)[index]
+    first = np.full(len(calls), len(trace), np.int64)
+    np.minimum.at(first, which, device)
+
+    def any_of(mask: Bools) -> Bools:
+        return np.bincount(which, mask[device], len(calls)) > 0
+
+    kernels = (trace.kind == Kind.KERNEL) | (trace.kind == Kind.COMM)
+    return _Calls(calls, first, any_of(scene.copies_down), any_of(scene.copies_up), any_of(kernels))
+
+
+@dataclass(frozen=True, eq=False)
+class _Stretches:
+    """Host time before each copy up, back to the call before it on the same thread; one entry a copy up.
+
+    up           int64, place of the call in `_Calls`
+    index        int64, its forest index
+    before       int64, place of the launching call before it
+    came_down    bool, that call, on the same thread, brought data down and did nothing else
+    left, span   int64 ns, start (on the forest's shifted clock) and length of the stretch
+    """
+
+    up: Ints
+    index: Ints
+    before: Ints
+    came_down: Bools
+    left: Ints
+    span: Ints
+
+    def at(self, chosen: Ints) -> _Stretches:
+        return _Stretches(self.up[chosen], self.index[chosen], self.before[chosen], self.came_down[chosen],
+                          self.left[chosen], self.span[chosen])
+
+
+def _on_host(scene: Scene) -> _Found:
+    """Operators on the host between a copy down and a copy up, or with the copy up inside them."""
+    calls = _launch_calls(scene)
+    if not (calls.up & ~calls.kernel).any():
+        return _NOTHING
+    found = _heaviest_operators(scene, _stretches(scene, calls))
+    if found is None:
+        return _NOTHING
+    stretch, row, most, together = found
+    whole = _holds_its_copies(scene, calls, stretch, row, most)
+    apart = _between_copies(scene, calls, stretch, row, most, together) & ~whole
+    begin, finish = _extent(scene, calls, stretch, row, whole)
+    take = whole | apart
+    names = [scene.trace.names[i] for i in scene.host_name[row[take]].tolist()]
+    return begin[take], finish[take], names
+
+
+def _stretches(scene: Scene, calls: _Calls) -> _Stretches:
+    host = scene.host
+    thread = scene.trace.thread[host.row]
+    up = np.flatnonzero(calls.up & ~calls.kernel)
+    index = calls.index[up]
+    blocking = np.flatnonzero(scene.blocked_in == np.arange(len(host)))
+    holds_up = np.searchsorted(index, host.last[blocking]) > np.searchsorted(index, blocking, "right")
+    marks = np.union1d(calls.index, blocking[~holds_up])
+    mark = marks[np.maximum(np.searchsorted(marks, index) - 1, 0)]
+    has_mark = (mark < index) & (thread[mark] == thread[index])
+    left = np.where(has_mark, np.minimum(host.end[mark], host.start[index]), thread[index] * host.shift)
+    before = up - 1
+    came_down = (before >= 0) & calls.down[before] & ~calls.kernel[before]
+    came_down &= thread[calls.index[before]] == thread[index]
+    return _Stretches(up, index, before, came_down, left, host.start[index] - left)
+
+
+def _heaviest_operators(scene: Scene, stretch: _Stretches) -> tuple[_Stretches, Ints, Ints, Ints] | None:
+    """The stretches that any operator computes in, with the one that holds most of each.
+
+    Returns the stretches, the operator's heaviest row (forest index), the ns that it holds, and the ns of all
+    operators together; None where there is no such stretch.
+    """
+    host, names = scene.host, len(scene.trace.names)
+    # the forest's own clock already carries the thread
+    which, owner, ns = host.pieces(np.zeros(len(stretch.left), np.int64), stretch.left, stretch.left + stretch.span)
+    operator = _operator_of(scene, owner, stretch.index[which])
+    which, ns, operator = which[operator >= 0], ns[operator >= 0], operator[operator >= 0]
+    if not len(which):
+        return None
+    groups, of = np.unique(which * np.int64(names) + scene.host_name[operator], return_inverse=True)
+    held = np.bincount(of, ns).astype(np.int64)
+    together = np.bincount(which, ns, len(stretch.left)).astype(np.int64)
+    # of several writes to one place the last, and so the longest, stays
+    longest, heaviest = np.zeros(len(groups), np.int64), np.full(len(stretch.left), -1, np.int64)
+    by_length, by_held = np.argsort(ns, kind="stable"), np.argsort(held, kind="stable")
+    longest[of[by_length]] = operator[by_length]
+    heaviest[groups[by_held] // names] = by_held
+    chosen = np.flatnonzero(heaviest >= 0)
+    group = heaviest[chosen]
+    return stretch.at(chosen), longest[group], held[group], together[chosen]
+
+
+def _holds_its_copies(scene: Scene, calls: _Calls, stretch: _Stretches, row: Ints, most: Ints) -> Bools:
+    """Operators with the copy up inside them, and the copy down too; or that launch nothing else and compute long."""
+    last = scene.host.last[row]
+    downs, kernels = calls.index[calls.down], calls.index[calls.kernel]
+    down_inside = np.searchsorted(downs, stretch.index) > np.searchsorted(downs, row)
+    kernel_inside = np.searchsorted(kernels, last) > np.searchsorted(kernels, row)
+    shape = (down_inside & (most >= DISPATCH_NS)) | (~kernel_inside & (most >= LONE_NS))
+    return np.asarray((row < stretch.index) & (stretch.index < last) & (2 * most >= stretch.span) & shape)
+
+
+def _between_copies(scene: Scene, calls: _Calls, stretch: _Stretches, row: Ints, most: Ints, together: Ints) -> Bools:
+    """Operators that stand between a copy down and a copy up, in the step that the data was read in, and are not the
+    preparation of a new batch."""
+    trace, host = scene.trace, scene.host
+    inside = (row < stretch.index) & (stretch.index < host.last[row])
+    down, up = calls.first_copy[stretch.before], calls.first_copy[stretch.up]
+    in_loader = host.around(scene.host_rows(LOADER, Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION))[row] >= 0
+    good = ~inside & stretch.came_down & ~in_loader & (trace.dur[up] <= UPLOAD_RATIO * trace.dur[down])
+    good &= _same_step(scene, host.row[row], trace.launch[down]) & (most >= DISPATCH_NS)
+    good &= (2 * most >= stretch.span) | ((2 * together >= stretch.span) & (together >= SEVERAL_NS))
+    return np.asarray(good & ((most >= LONE_NS) | _many_small(scene, good, host.row[row], most)))
+
+
+def _operator_of(scene: Scene, owner: Indices, up: Ints) -> Ints:
+    """The computing operator that each piece of host time belongs to, as forest index, or -1.
+
+    Of the operators around the piece (no Python frame or annotation between) the innermost that also holds
+    the copy up; else the innermost.
+    """
+    host = scene.host
+    is_op = (scene.host_kind == Kind.HOST_OP) | (scene.host_kind == Kind.RUNTIME)
+    computes = scene.host_rows(lambda n: OPERATOR.match(n) and not NOT_COMPUTE.search(n), Kind.HOST_OP)
+    innermost = np.full(len(owner), -1, np.int64)
+    holding = np.full(len(owner), -1, np.int64)
+    at = owner.copy()
+    todo = np.flatnonzero(at >= 0)
+    while len(todo):
+        todo = todo[is_op[at[todo]]]
+        row = at[todo]
+        good = computes[row]
+        new = todo[good & (innermost[todo] < 0)]
+        innermost[new] = at[new]
+        inside = good & (row < up[todo]) & (up[todo] < host.last[row])
+        holding[todo[inside]] = row[inside]
+        todo = todo[~inside]
+        at[todo] = host.parent[at[todo]]
+        todo = todo[at[todo] >= 0]
+    return np.where(holding >= 0, holding, innermost)
+
+
+def _same_step(scene: Scene, operator: Ints, down_call: Ints) -> Bools:
+    """Whether an operator runs in the step that its data was read in. Where steps are not annotated nobody
+    knows: yes."""
+    trace = scene.trace
+    if scene.steps.method != "annotation":
+        return np.ones(len(operator), np.bool_)
+    return scene.step_of(trace.start[operator]) == scene.step_of(trace.start[down_call])
+
+
+def _many_small(scene: Scene, among: Bools, operator: Ints, ns: Ints) -> Bools:
+    """Whether one operator's small pieces add up, within their step, to what would count as one large
+    piece."""
+    trace = scene.trace
+    step = scene.step_of(trace.start[operator]) + 1
+    _, of = np.unique(step * np.int64(len(trace.names)) + trace.name[operator], return_inverse=True)
+    return np.bincount(of, ns * among)[of] >= LONE_NS
+
+
+def _extent(scene: Scene, calls: _Calls, stretch: _Stretches, row: Ints, whole: Bools) -> tuple[Ints, Ints]:
+    """From the device's start of the copy down to its end of the copy up. Not from the call: that waits for the queue.
+
+    Where the copies lie inside the operator (`whole`), from the first of them, or the operator's start, to its end.
+    """
+    trace, op = scene.trace, scene.host.row[row]
+    copy_up, copy_down = calls.first_copy[stretch.up], calls.first_copy[stretch.before]
+    downs = np.flatnonzero(calls.down)
+    first = np.searchsorted(calls.index[downs], row)
+    inside = first < np.searchsorted(calls.index[downs], stretch.index)
+    inner = calls.first_copy[downs[np.minimum(first, len(downs) - 1)]] if len(downs) else copy_down
+    from_op = np.where(inside, np.maximum(trace.start[inner], trace.start[op]), trace.start[op])
+    begin = np.where(whole, from_op, trace.start[copy_down])
+    finish = np.where(whole, np.maximum(scene.end[copy_up], scene.end[op]), scene.end[copy_up])
+    return begin, np.maximum(finish, begin)

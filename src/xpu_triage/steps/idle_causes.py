@@ -1,0 +1,221 @@
+"""Why a device is idle: every idle interval gets exactly one cause, so that the causes add up to the idle.
+
+A gap lies between two pieces of device work. Its *host part* runs from its start until the call that launches
+the next piece returns (that call may itself be the slow one), its *stall* from there to the gap's end. What
+the launching thread does in the host part names the cause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..trace import BEFORE_CAPTURE, NOT_LINKED, Ints, Kind
+from .fallback import Fallbacks
+from .host import Indices
+from .intervals import Bools, covered_between, union_of
+from .patterns import COMPILE, COPY_CALL, EVENT_LOOP, FIRST_USE, HOST_EXCHANGE, is_wait
+from .results import CAUSES, Cause, Gaps
+from .scene import Scene
+from .utilization import DeviceTime, IdleSpans, idle_spans
+
+STALL_NS = 200_000
+"""A kernel that was launched starts on a dry device within 20 µs (50–100 on some): ten times that is no
+latency but work that the capture lacks. Between 50 µs and 2 ms no verdict on a real trace depends on it."""
+
+BLOCKED_NS = 1_000_000
+"""A synchronization returns within 100 µs of the last work (500 seen twice): a longer wait on a device that
+looks dry is a wait for work that was not recorded. Between 0.3 and 3 ms no verdict depends on it."""
+
+WORK_NS = 1_000_000
+"""Eager launches come every 20–500 µs and host work takes milliseconds, with few gaps between 0.5 and 1
+ms."""
+
+LEAF_NS = 200_000
+"""One operator or frame that holds half of a gap, and is this long, is the cause and not the launching."""
+
+FIRST_USE_NS = 1_000_000
+"""A launch, load or allocation call of this length on a dry device loads a module or maps memory."""
+
+_NUMBER = {cause: i for i, cause in enumerate(CAUSES)}
+
+
+@dataclass(frozen=True, eq=False)
+class GapWork:
+    """Gaps of one device with what the host did in them.
+
+    gaps             the gaps, classified
+    returned         int64 ns, end of each gap's host part, within the gap
+    gap, owner, ns   one entry a piece of host time: number of the gap, forest index of the innermost row (-1: none)
+    """
+
+    gaps: Gaps
+    returned: Ints
+    gap: Indices
+    owner: Indices
+    ns: Ints
+
+
+def classify(scene: Scene, time: DeviceTime, others: list[DeviceTime], fallbacks: Fallbacks) -> GapWork:
+    """Every gap of one device inside the window with its cause. `others`: the other devices of the trace."""
+    spans = idle_spans(time, scene.left, scene.right)
+    return _Classifier(scene, time, spans, others, fallbacks).result()
+
+
+class _Classifier:
+    """The evidence of all gaps of one device, column by column, and the rules over it."""
+
+    def __init__(self, scene: Scene, time: DeviceTime, spans: IdleSpans, others: list[DeviceTime],
+                 fallbacks: Fallbacks) -> None:
+        trace, host = scene.trace, scene.host
+        self.scene, self.spans, self.time, self.others, self.fallbacks = scene, spans, time, others, fallbacks
+        self.count = len(spans.start)
+        self.length = spans.end - spans.start
+        self.launch = np.where(spans.after >= 0, trace.launch[spans.after], NOT_LINKED)
+        linked = self.launch >= 0
+        self.call = np.where(linked, self.launch, 0)  # safe to index with; meaningless where not linked
+        returned = np.where(linked, scene.end[self.call] if len(trace) else 0, spans.end)
+        returned = np.where(self.launch == BEFORE_CAPTURE, spans.start, returned)
+        self.returned = np.clip(returned, spans.start, spans.end)
+        self.queued = returned <= spans.start
+        self.stall = np.where(linked | (self.launch == BEFORE_CAPTURE), spans.end - self.returned, 0)
+        self._follow_host()
+        self.row = np.where(self.owner >= 0, host.row[self.owner], -1) if len(host) else self.owner
+
+    def _follow_host(self) -> None:
+        """Who held the launching thread in the host part of each gap. A thread without rows for over half of
+        it waited for the main one, which is then followed instead."""
+        scene, host = self.scene, self.scene.host
+        launches = scene.launches_of(self.time.rows)
+        main = int(launches.argmax()) if launches.sum() else scene.main_thread
+        thread = np.where(self.launch >= 0, scene.trace.thread[self.call], main).astype(np.int64)
+        self.gap, self.owner, self.ns = host.pieces(thread, self.spans.start, self.returned)
+        asleep = self._share(self.owner < 0) * 2 > self.returned - self.spans.start
+        if (asleep & (thread != main)).any():
+            thread = np.where(asleep, main, thread)
+            self.gap, self.owner, self.ns = host.pieces(thread, self.spans.start, self.returned)
+        self.thread = thread
+
+    def _share(self, mask: Bools) -> Ints:
+        """ns of each gap in pieces that the mask marks."""
+        return np.bincount(self.gap, self.ns * mask, self.count).astype(np.int64)
+
+    def _inside(self, host_mask: Bools) -> Bools:
+        """Pieces that lie inside masked rows (mask in forest order)."""
+        return np.append(self.scene.host.around(host_mask) >= 0, False)[self.owner]
+
+    def _pick(self, per_row: Bools, rows: Ints | Indices) -> Bools:
+        """`per_row` of the trace at `rows`, False for -1."""
+        return np.append(per_row, False)[rows]
+
+    def result(self) -> GapWork:
+        cause, extra = self._rules()
+        spans = self.spans
+        gaps = Gaps(start=spans.start, end=spans.end, cause=cause.astype(np.int8), host_row=self.leaf,
+                    host_ns=self.leaf_ns, sync_row=self.sync, before=spans.before, after=spans.after,
+                    launch=self.launch, fallback=(cause == _NUMBER[Cause.HOST_OP]) & extra)
+        return GapWork(gaps, self.returned, self.gap, self.owner, self.ns)
+
+    def _rules(self) -> tuple[Ints, Bools]:
+        """The cause of every gap: the first rule that holds decides. And whether it lies in a fallback."""
+        scene, trace, length = self.scene, self.scene.trace, self.length
+        names = scene.names
+        self._find_leaf()
+        dried = self._find_sync()
+        own_call = self.row == self.launch[self.gap]
+        blocked = self._share((self._in_blocking & ~own_call).astype(np.bool_))
+        work = (self.returned - self.spans.start) - blocked
+        silent = self._share(self.row < 0)
+        copying = self._pick(names.rows(COPY_CALL, Kind.RUNTIME), self.leaf)
+        launching = (self.leaf == self.launch) & (self.leaf >= 0) & ~copying
+        works = np.isin(np.append(trace.kind, -1)[self.leaf], (Kind.HOST_OP, Kind.RUNTIME, Kind.PYTHON))
+        one_leaf = works & ~self._pick(trace.blocking, self.leaf) & ~launching
+        one_leaf &= (self.leaf_ns >= LEAF_NS) & (2 * self.leaf_ns >= length)
+        program = (Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION)
+        compiling = self._inside(scene.host_rows(COMPILE, *program, Kind.RUNTIME))
+        first_use = self._share(self._pick(self._first_calls(), self.row) | compiling)
+        exchange = self._share(self._inside(scene.host_rows(HOST_EXCHANGE, *program)))
+        waits = self._inside(scene.host_rows(is_wait, Kind.PYTHON))
+        waits |= np.append(scene.host_rows(EVENT_LOOP, Kind.PYTHON), False)[self.owner]
+        in_fallback = 2 * self.fallbacks.share_of(self.spans.start, self.spans.end) >= length
+        nothing_linked = (self.launch < 0) & (silent == self.returned - self.spans.start)
+        other_device = self._most(self._other_device())
+        rules = (
+            (Cause.HIDDEN, (self.stall > STALL_NS) & self._most(self.stall)),
+            (Cause.TURNAROUND, self.queued & (self.stall <= STALL_NS)),
+            (Cause.HIDDEN, (blocked > BLOCKED_NS) & self._most(blocked) & ~other_device),
+            (Cause.PROFILER, self._most(self._profiler())),
+            (Cause.FIRST_USE, self._most(first_use) & (length > FIRST_USE_NS)),
+            (Cause.PEER_WAIT, self._most(exchange) & (length > LEAF_NS)),
+            (Cause.PEER_WAIT, other_device & (length > LEAF_NS)),
+            (Cause.NO_WORK, self._most(self._share(waits)) & (length > LEAF_NS)),
+            (Cause.UNRECORDED, (work > WORK_NS) & self._most(silent)),
+            (Cause.UNRECORDED, nothing_linked & ~dried),
+            (Cause.HOST_OP, ((work > WORK_NS) & ~launching) | one_leaf | in_fallback),
+            (Cause.AFTER_SYNC, dried),
+            (Cause.LAUNCHING, np.ones(self.count, np.bool_)))
+        return np.select([rule for _, rule in rules], [_NUMBER[cause] for cause, _ in rules]), in_fallback
+
+    def _first_calls(self) -> Bools:
+        """bool, one entry a row of the trace: calls that take their first-time toll. A slow launch of a kernel that ran
+        before loads no module."""
+        scene, trace, rows = self.scene, self.scene.trace, self.time.rows
+        slow = scene.names.rows(FIRST_USE, Kind.RUNTIME) & (trace.dur >= FIRST_USE_NS)
+        calls = trace.launch[rows]
+        launched = (calls >= 0) & slow[calls]
+        if launched.any():
+            _, first, of = np.unique(trace.name[rows], return_index=True, return_inverse=True)
+            slow[calls[launched]] = False
+            slow[calls[launched & (rows[first][of] == rows)]] = True
+        return slow
+
+    def _most(self, ns: Ints) -> Bools:
+        return 2 * ns > self.length
+
+    def _find_leaf(self) -> None:
+        """The one row that held the host longest in each gap, and for how long."""
+        self.leaf, self.leaf_ns = np.full(self.count, -1, np.int64), np.zeros(self.count, np.int64)
+        if not len(self.gap):
+            return
+        order = np.argsort(self.gap * np.int64(len(self.scene.host) + 1) + self.owner, kind="stable")
+        gap, owner = self.gap[order], self.owner[order]
+        new = np.flatnonzero(np.concatenate(([True], (gap[1:] != gap[:-1]) | (owner[1:] != owner[:-1]))))
+        total = np.add.reduceat(self.ns[order], new)
+        by_total = np.argsort(total, kind="stable")  # of several writes to one place the last and longest stays
+        gap, owner = gap[new][by_total], owner[new][by_total]
+        self.leaf[gap] = np.where(owner >= 0, self.scene.host.row[owner], -1) if len(self.scene.host) else -1
+        self.leaf_ns[gap] = total[by_total]
+
+    def _find_sync(self) -> Bools:
+        """Gaps at whose start the launching thread was in a blocking call: the device ran dry because the
+        host waited."""
+        scene, host = self.scene, self.scene.host
+        blocked_in = np.append(scene.blocked_in, -1)
+        self._in_blocking = blocked_in[self.owner] >= 0
+        at = blocked_in[host.innermost(self.thread, self.spans.start)]
+        dried = (at >= 0) & ~self.queued
+        self.sync = np.where(dried, host.row[at], -1) if len(host) else np.full(self.count, -1, np.int64)
+        return dried
+
+    def _profiler(self) -> Ints:
+        """ns of each gap's host part under the profiler's own rows."""
+        trace = self.scene.trace
+        rows = np.flatnonzero(trace.kind == Kind.OVERHEAD)
+        start, end = union_of(trace.start[rows], self.scene.end[rows])
+        return covered_between(start, end, self.spans.start, self.returned)
+
+    def _other_device(self) -> Ints:
+        """ns of each gap in which another device works on what the same thread launched: a model split over
+        devices, in which each waits for its turn."""
+        trace = self.scene.trace
+        out = np.zeros(self.count, np.int64)
+        for other in self.others:
+            linked = other.rows[trace.launch[other.rows] >= 0]
+            by = trace.thread[trace.launch[linked]]
+            for thread in np.unique(self.thread).tolist():
+                rows = linked[by == thread]
+                start, end = union_of(trace.start[rows], self.scene.end[rows])
+                mine = covered_between(start, end, self.spans.start, self.spans.end)
+                out = np.maximum(out, np.where(self.thread == thread, mine, 0))
+        return out

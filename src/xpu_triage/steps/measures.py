@@ -1,0 +1,258 @@
+"""Signals of steps and devices, by the definitions of the catalogue; and for those that a trace cannot give,
+why."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..signals import Signal, Value
+from ..trace import BEFORE_CAPTURE, NOT_LINKED, Ints, Kind
+from .fallback import Fallbacks, cannot_show
+from .groups import heaviest_code
+from .intervals import Bools
+from .patterns import GRAPH_LAUNCH
+from .results import CAUSES, Cause, Gaps, Step
+from .scene import Scene
+from .utilization import DeviceTime
+
+REPLAYED_PER_CALL = 8
+"""From this many kernels on, one call has replayed a graph, whatever it is called."""
+
+LINKED_SHARE = 0.5
+"""A share of kernels by how they were launched is given only where at least this share has a known launch."""
+
+UNRECORDED_SHARE = 0.2
+"""Where the launching thread is silent for more of the window, an absent fallback is unknown and not
+absent."""
+
+
+@dataclass
+class Measures:
+    """Signals as they are taken, all from one trace over one window."""
+
+    source: str
+    window: str
+    signals: list[Signal] = field(default_factory=list)
+    unknown: dict[str, str] = field(default_factory=dict)
+
+    def take(self, name: str, value: Value | np.generic, window: str | None = None) -> None:
+        """Keep one measurement, as a plain Python value."""
+        plain: Value = value.item() if isinstance(value, np.generic) else value
+        words = self.window if window is None else window
+        self.signals.append(Signal(name, plain, "trace", words, self.source))
+
+    def share(self, name: str, part: float, whole: float) -> None:
+        """Keep a fraction, held inside 0–1 against rounding."""
+        self.take(name, min(max(float(part) / max(float(whole), 1.0), 0.0), 1.0))
+
+    def cannot(self, why: str, *names: str) -> None:
+        """Say of signals that this trace cannot tell them."""
+        for name in names:
+            self.unknown.setdefault(name, why)
+
+
+def spoken(ns: float) -> str:
+    """A duration for a sentence: `58.7 s`, `12.94 ms`."""
+    return f"{ns / 1e9:,.1f} s" if ns >= 1e10 else f"{ns / 1e6:,.2f} ms"
+
+
+def window_in_words(scene: Scene) -> str:
+    """`12 whole steps, 58.7 s`."""
+    count, span = len(scene.steps.steps), spoken(scene.steps.window)
+    if scene.steps.method == "window":
+        return f"whole capture, {span}"
+    return f"{count} whole step{'s' if count > 1 else ''}, {span}"
+
+
+def starts_inside(scene: Scene, rows: Ints) -> Bools:
+    """Which rows of the trace start inside the window."""
+    start = scene.trace.start[rows]
+    return (start >= scene.left) & (start < scene.right)
+
+
+# -- steps
+def measure_steps(scene: Scene, out: Measures) -> None:
+    """`step.*`, `warmup.first_step_excess_fraction`, and what the steps' names tell of the batch."""
+    steps = scene.steps.steps
+    out.take("step.method", scene.steps.method)
+    if scene.steps.method == "window":
+        out.cannot("no steps found: the length of the capture is not a step time", "step.wall_ms", "step.count")
+        out.cannot("no steps found", "warmup.first_step_excess_fraction")
+        return
+    walls = np.array([step.wall for step in steps])
+    decode = [i for i, step in enumerate(steps) if step.phase == "decode"]
+    chosen = decode or list(range(len(steps)))
+    words = f"median of {len(chosen)} {'decode ' if decode else ''}step{'s' if len(chosen) > 1 else ''}"
+    out.take("step.wall_ms", float(np.median(walls[chosen])) / 1e6, words)
+    out.take("step.count", len(steps))
+    _measure_first_step(scene, steps, walls, out)
+    _measure_batch(steps, out)
+
+
+def _measure_first_step(scene: Scene, steps: tuple[Step, ...], walls: Ints, out: Measures) -> None:
+    alike = [i for i, step in enumerate(steps) if i and step.phase == steps[0].phase]
+    if len(steps) < 3:
+        out.cannot("fewer than three steps", "warmup.first_step_excess_fraction")
+    elif len(alike) < 2:
+        out.cannot(f"the first step is a {steps[0].phase or 'step of another kind'} and hardly any other is: nothing "
+                   "to compare it with", "warmup.first_step_excess_fraction")
+    else:
+        excess = float(walls[0] - np.median(walls[alike]))
+        out.share("warmup.first_step_excess_fraction", excess, scene.window)
+
+
+def _measure_batch(steps: tuple[Step, ...], out: Measures) -> None:
+    running = [step.decode_requests for step in steps if step.decode_requests]
+    if running:
+        out.take("serving.running", float(np.mean(running)), f"mean of {len(running)} steps that decode")
+    phases = [step.phase for step in steps]
+    if any(phases):
+        out.take("serving.prefill_run_steps", longest_prefill_run(phases))
+
+
+def longest_prefill_run(phases: list[str]) -> int:
+    """Longest run of prefill steps with steps that decode on both sides: only then were decodes surely
+    pending."""
+    longest = run = 0
+    decoding = False
+    for phase in phases:
+        if phase == "prefill":
+            run += decoding
+            continue
+        if phase in ("decode", "mixed"):
+            longest, decoding = max(longest, run), True
+        run = 0
+    return longest
+
+
+# -- the device
+def measure_device(scene: Scene, time: DeviceTime, gaps: Gaps, out: Measures) -> None:
+    """`device.*`, `idle.*`, `kernel.*` and `comm.*` of one device."""
+    out.share("device.busy_fraction", time.busy.sum(), scene.window)
+    for part, ns in time.parts.items():
+        out.share(f"device.{part}_fraction", ns.sum(), scene.window)
+    told = CAUSES if len(scene.host) else (Cause.HIDDEN, Cause.UNRECORDED)
+    for cause, idle_ns in gaps.by_cause().items():
+        if cause in told:
+            out.share(f"idle.{cause}_fraction", idle_ns, scene.window)
+        else:
+            out.cannot("no host rows: what the host did meanwhile cannot be seen", f"idle.{cause}_fraction")
+    unlinked = (gaps.after >= 0) & ((gaps.launch == NOT_LINKED) | (gaps.launch == BEFORE_CAPTURE))
+    out.share("idle.before_unlinked_fraction", gaps.dur[unlinked].sum(), scene.window)
+    _measure_step_gap(scene, time, out)
+    rows = time.rows[starts_inside(scene, time.rows)]
+    _measure_kernels(scene, rows, out)
+    _measure_top(scene, rows, float(time.busy.sum()), out)
+    _measure_collectives(scene, rows, out)
+
+
+def _measure_step_gap(scene: Scene, time: DeviceTime, out: Measures) -> None:
+    """Median from the end of a step's last device work to the start of the next step's first. Work belongs to
+    the step that launched it; where that is not known, to the one that it starts in."""
+    if len(scene.steps.steps) < 2:
+        return
+    trace, rows, count = scene.trace, time.rows, len(scene.steps.steps)
+    launch = trace.launch[rows]
+    step = scene.step_of(np.where(launch >= 0, trace.start[np.maximum(launch, 0)], trace.start[rows]))
+    rows, step = rows[step >= 0], step[step >= 0]
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
+    np.minimum.at(first, step, trace.start[rows])
+    np.maximum.at(last, step, scene.end[rows])
+    both = (last[:-1] >= 0) & (last[1:] >= 0)
+    if both.any():
+        gap = np.maximum(first[1:] - last[:-1], 0)[both]
+        out.take("idle.step_gap_ms", float(np.median(gap)) / 1e6, f"median of {both.sum()} step ends")
+
+
+def _measure_kernels(scene: Scene, rows: Ints, out: Measures) -> None:
+    trace = scene.trace
+    kernels = rows[trace.kind[rows] != Kind.COPY]
+    out.take("kernel.recorded", len(kernels))
+    if scene.steps.method == "window":
+        out.cannot("no steps found", "kernel.per_step")
+    else:
+        out.take("kernel.per_step", len(kernels) / len(scene.steps.steps))
+    if not len(kernels):
+        out.cannot("no kernel inside the window", "kernel.median_us", "kernel.graph_fraction")
+        return
+    out.take("kernel.median_us", float(np.median(trace.dur[kernels])) / 1e3)
+    linked = kernels[trace.launch[kernels] >= 0]
+    if len(linked):
+        wait = trace.start[linked] - trace.start[trace.launch[linked]]
+        out.take("kernel.launch_to_start_us", max(float(np.median(wait)), 0.0) / 1e3)
+    if len(linked) < LINKED_SHARE * len(kernels):
+        out.cannot("most kernels have no launch in the capture", "kernel.graph_fraction")
+    else:
+        out.share("kernel.graph_fraction", float(replayed(scene, linked).sum()), len(linked))
+
+
+def replayed(scene: Scene, kernels: Ints) -> Bools:
+    """Which kernels (all with a known launch) a graph replay launched: by its name, or because it launched
+    many."""
+    call = scene.trace.launch[kernels]
+    per_call = np.bincount(call, minlength=1)[call]
+    many = (per_call >= REPLAYED_PER_CALL) & (scene.trace.kind[call] == Kind.RUNTIME)
+    return np.asarray(many | scene.names.rows(GRAPH_LAUNCH, Kind.RUNTIME, Kind.HOST_OP, of=call))
+
+
+def _measure_top(scene: Scene, rows: Ints, busy_ns: float, out: Measures) -> None:
+    """The device operation with most time, whatever it is."""
+    trace = scene.trace
+    if not len(rows):
+        return
+    inside = np.minimum(scene.end[rows], scene.right) - trace.start[rows]
+    top = heaviest_code(trace.name[rows], inside)
+    chosen = trace.name[rows] == top
+    mine = rows[chosen]
+    out.take("kernel.top_name", trace.names[top])
+    out.share("kernel.top_fraction", float(inside[chosen].sum()), busy_ns)
+    out.take("kernel.top_ms", float(np.median(trace.dur[mine])) / 1e6)
+    if core := _core(scene, int(mine[0])):
+        out.take("kernel.top_core", core)
+
+
+def _core(scene: Scene, row: int) -> str:
+    """The kind of core, where the capture tells: a copy engine, one that the name gives, the SMs behind a
+    CUDA call."""
+    trace = scene.trace
+    if trace.kind[row] == Kind.COPY:
+        return "copy"
+    name = trace.name_of(row).upper()
+    for core in ("AI_CPU", "AI_VECTOR_CORE", "AI_CORE"):
+        if core in name or core.replace("_", "") in name:
+            return core
+    call = int(trace.launch[row])
+    return "SM" if call >= 0 and re.match(r"cu(da)?[A-Z]", trace.name_of(call)) else ""
+
+
+def _measure_collectives(scene: Scene, rows: Ints, out: Measures) -> None:
+    trace = scene.trace
+    calls = rows[trace.kind[rows] == Kind.COMM]
+    if scene.steps.method != "window":
+        out.take("comm.calls_per_step", len(calls) / len(scene.steps.steps))
+    if len(calls):
+        top = heaviest_code(trace.name[calls], trace.dur[calls])
+        ns = trace.dur[calls[trace.name[calls] == top]]
+        words = f"{len(ns)} calls of {trace.names[top]} on one rank"
+        out.take("comm.min_us", float(ns.min()) / 1e3, words)
+        out.take("comm.max_us", float(ns.max()) / 1e3, words)
+
+
+def measure_fallback(scene: Scene, fallbacks: Fallbacks, gaps: Gaps, out: Measures) -> None:
+    """`fallback.*`: what was seen; `none` only where the trace could have shown one."""
+    op = fallbacks.heaviest(scene.left, scene.right)
+    if op is not None:
+        out.take("fallback.op", op)
+        out.share("fallback.fraction", fallbacks.total(scene.left, scene.right), scene.window)
+        return
+    why = cannot_show(scene)
+    if not why and gaps.by_cause()[Cause.UNRECORDED] > UNRECORDED_SHARE * scene.window:
+        why = "the launching thread has no rows for much of the window: what ran there was not recorded"
+    if why:
+        out.cannot(why, "fallback.op", "fallback.fraction")
+        return
+    out.take("fallback.op", "none")
+    out.take("fallback.fraction", 0.0)

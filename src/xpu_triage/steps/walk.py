@@ -1,0 +1,79 @@
+"""The three steps of one trace, in order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..trace import Trace
+from .bisection import find_causes, find_host
+from .fallback import find_fallbacks
+from .host import Host, NameTable
+from .host_measures import measure_host
+from .idle_causes import classify
+from .measures import Measures, measure_device, measure_fallback, measure_steps, window_in_words
+from .remarks import about_device, why_no_device
+from .results import CAUSES, DeviceUse, Finding, Gaps, Walk
+from .scene import Scene
+from .step_time import find_steps
+from .utilization import DeviceTime, devices_of
+
+WAITING_SHARE = 0.05
+"""Share of the window from which on a host thread's waiting is spoken of."""
+
+_DEVICE_SIGNALS = (
+    "device.busy_fraction", "device.compute_fraction", "device.copy_fraction", "device.comm_fraction",
+    "kernel.median_us", "kernel.per_step", "kernel.graph_fraction", "fallback.op", "fallback.fraction",
+    *(f"idle.{cause}_fraction" for cause in CAUSES))
+
+
+def walk(trace: Trace) -> Walk:
+    """Utilization, step time and bisection of one trace. Pure: reads nothing, and leaves the trace as it
+    is."""
+    names = NameTable(trace)
+    steps = find_steps(trace, names)
+    times = devices_of(trace, steps)
+    lead_rows = times[0].rows if times else np.zeros(0, np.int64)
+    scene = Scene(trace, names, Host(trace), steps, lead_rows)
+    out = Measures(trace.source, window_in_words(scene))
+    measure_steps(scene, out)
+    return _with_devices(scene, times, out) if times else _without_device(scene, out)
+
+
+def _with_devices(scene: Scene, times: list[DeviceTime], out: Measures) -> Walk:
+    trace, notes = scene.trace, list(scene.steps.notes)
+    fallbacks = find_fallbacks(scene)
+    lead = times[0]
+    work = classify(scene, lead, times[1:], fallbacks)
+    findings = find_causes(scene, lead, work, fallbacks)
+    measure_device(scene, lead, work.gaps, out)
+    measure_fallback(scene, fallbacks, work.gaps, out)
+    measure_host(scene, work.gaps, findings, out)
+    notes += about_device(scene, lead, work, fallbacks)
+    uses = [_use(trace, lead, work.gaps)]
+    del work  # its pieces are the largest thing in memory
+    for i in range(1, len(times)):
+        others = times[:i] + times[i + 1:]
+        uses.append(_use(trace, times[i], classify(scene, times[i], others, fallbacks).gaps))
+    if len(uses) > 1:
+        notes.append(f"{len(uses)} devices: the figures are those of {uses[0].device}, the busiest")
+    return Walk(trace, scene.steps, tuple(uses), findings, tuple(out.signals), out.unknown, tuple(notes))
+
+
+def _use(trace: Trace, time: DeviceTime, gaps: Gaps) -> DeviceUse:
+    parts = time.parts
+    return DeviceUse(trace.devices[time.device], time.busy, parts["compute"], parts["copy"], parts["comm"],
+                     time.busy_start, time.busy_end, gaps)
+
+
+def _without_device(scene: Scene, out: Measures) -> Walk:
+    """A trace without device rows: why, in words; and the host's side of it."""
+    why, note = why_no_device(scene)
+    out.cannot(why, *_DEVICE_SIGNALS)
+    findings: tuple[Finding, ...]
+    findings, waiting = find_host(scene, scene.step_thread)
+    measure_host(scene, None, findings, out)
+    notes = [*scene.steps.notes, note]
+    if waiting > WAITING_SHARE:
+        thread = scene.trace.threads[scene.step_thread]
+        notes.append(f"thread {thread} waits for {waiting:.0%} of the window")
+    return Walk(scene.trace, scene.steps, (), findings, tuple(out.signals), out.unknown, tuple(notes))

@@ -1,0 +1,97 @@
+"""Figures of one load that cannot all be true are said with the arithmetic; figures that agree are left alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sheets import typed
+from xpu_triage.catalogue import CATALOGUE
+from xpu_triage.contradictions import contradictions
+
+SPEAKS = [
+    # 256 ÷ 4.89 s = 52.35 tokens/s
+    ({"serving.running": 256, "step.wall_ms": 4890, "serving.decode_tokens_per_s": 32},
+     "256 running ÷ 4,890 ms a step = 52.4 tokens/s, but serving.decode_tokens_per_s says 32 tokens/s"),
+    ({"device.utilization_fraction": 0, "serving.running": 8, "step.wall_ms": 700}, "cannot read 0 %"),
+    ({"serving.running": 4, "serving.request_decode_tokens_per_s": 20, "serving.decode_tokens_per_s": 300},
+     "4 requests × 20 tokens/s each = 80 tokens/s, but serving.decode_tokens_per_s says 300 tokens/s"),
+    ({"latency.itl_ms": 50, "serving.request_decode_tokens_per_s": 60}, "50 ms a token = 20 tokens/s a request"),
+    ({"latency.engine_itl_ms": 3, "step.wall_ms": 60},
+     "latency.engine_itl_ms 3 ms is 20 times shorter than a step of 60 ms"),
+    ({"device.busy_fraction": 0.9, "device.utilization_fraction": 0.2}, "different moments"),
+    ({"device.busy_fraction": 0.6, "idle.launching_fraction": 0.3, "idle.host_op_fraction": 0.2}, "add up to 1.1"),
+    ({"device.busy_fraction": 0.5, "device.compute_fraction": 0.4, "device.comm_fraction": 0.2},
+     "0.4 + 0.2 = 0.6, more than"),
+    ({"latency.queue_ms": 900, "latency.prefill_ms": 800, "latency.ttft_ms": 1000},
+     "900 ms + 800 ms = 1,700, more than"),
+    ({"latency.ttft_ms": 900, "latency.e2e_ms": 500}, "latency.ttft_ms is 900 ms, more than latency.e2e_ms 500 ms"),
+    ({"latency.itl_ms": 30, "latency.itl_p99_ms": 20}, "latency.itl_ms is 30 ms, more than latency.itl_p99_ms 20 ms"),
+    ({"idle.step_gap_ms": 12, "step.wall_ms": 10}, "more than step.wall_ms 10 ms"),
+    ({"kernel.per_step": 1000, "kernel.median_us": 50, "device.busy_fraction": 0.5, "step.wall_ms": 20},
+     "1,000 kernels × 50 µs = 50 ms a step, but busy × step is 10 ms"),
+    ({"comm.calls_per_step": 100, "comm.isolated_us": 900, "step.wall_ms": 40}, "= 90 ms, longer than a step of 40 ms"),
+    ({"serving.concurrency": 100, "latency.e2e_ms": 2000, "serving.offered_requests_per_s": 10},
+     "100 in flight ÷ 2,000 ms = 50 requests/s, but only 10 are offered"),
+    ({"serving.running": 80, "serving.running_limit": 64}, "serving.running 80 is more than serving.running_limit 64"),
+    ({"serving.running": 80, "serving.concurrency": 64}, "serving.running 80 is more than serving.concurrency 64"),
+    # 20 GB ÷ 40 ms = 500 GB/s of 1,000
+    ({"roofline.read_gb": 20, "step.wall_ms": 40, "roofline.peak_gbps": 1000, "roofline.bandwidth_fraction": 0.9},
+     "= 500 GB/s = 0.5 of roofline.peak_gbps 1,000, but roofline.bandwidth_fraction says 0.9"),
+    ({"roofline.read_gb": 60, "step.wall_ms": 40, "roofline.probe_gbps": 1000}, "more than there is"),
+]
+
+AGREES = [
+    {"serving.running": 64, "step.wall_ms": 41, "serving.decode_tokens_per_s": 1560},
+    {"serving.running": 64, "step.wall_ms": 41, "serving.decode_tokens_per_s": 1250},     # ramps: 20 % below
+    {"serving.running": 8, "step.wall_ms": 20, "serving.decode_tokens_per_s": 1400},      # speculation: 3.5 a step
+    {"device.utilization_fraction": 0, "serving.running": 0, "step.wall_ms": 700},
+    {"device.utilization_fraction": 0.6, "device.busy_fraction": 0.3},                    # a tool reads more than busy
+    {"device.busy_fraction": 0.46, "idle.launching_fraction": 0.47, "idle.host_op_fraction": 0.08},
+    {"device.busy_fraction": 0.5, "idle.launching_fraction": 0.5, "idle.before_unlinked_fraction": 0.4},
+    {"latency.queue_ms": 300, "latency.prefill_ms": 600, "latency.ttft_ms": 1000, "latency.e2e_ms": 9000},
+    {"latency.itl_ms": 30, "latency.itl_p99_ms": 80, "latency.itl_max_ms": 900},
+    {"latency.itl_ms": 180, "latency.engine_itl_ms": 39, "step.wall_ms": 38},
+    {"roofline.read_gb": 13.5, "step.wall_ms": 30, "roofline.peak_gbps": 616, "roofline.bandwidth_fraction": 0.73},
+    {"serving.concurrency": 100, "latency.e2e_ms": 2000, "serving.offered_requests_per_s": 50},
+]
+
+
+@pytest.mark.parametrize(("figures", "says"), SPEAKS, ids=lambda v: "+".join(v) if isinstance(v, dict) else "")
+def test_figures_that_cannot_all_be_true_are_said_with_the_arithmetic(figures, says):
+    found = contradictions(typed(figures))
+    assert any(says in c.text for c in found), [c.text for c in found]
+    assert all(set(c.signals) <= set(figures) for c in found)
+
+
+@pytest.mark.parametrize("figures", AGREES, ids=lambda v: "+".join(v))
+def test_figures_that_agree_within_reason_are_left_alone(figures):
+    assert contradictions(typed(figures)) == ()
+
+
+@pytest.mark.parametrize(("figures", "_"), SPEAKS, ids=lambda v: "+".join(v) if isinstance(v, dict) else "")
+def test_with_any_of_its_figures_unknown_a_contradiction_is_gone_or_another(figures, _):
+    whole = {c.text for c in contradictions(typed(figures))}
+    for c in contradictions(typed(figures)):
+        for name in c.signals:
+            fewer = contradictions(typed({k: v for k, v in figures.items() if k != name}))
+            assert c.text not in {other.text for other in fewer}
+    assert whole
+
+
+NUMBERS = st.lists(st.sampled_from([n for n, s in CATALOGUE.items() if s.unit not in ("text", "bool")]),
+                   max_size=12, unique=True)
+
+
+@given(NUMBERS, st.data())
+@settings(max_examples=200, deadline=None)
+def test_any_figures_are_checked_without_harm(names, data):
+    figures = {}
+    for name in names:
+        low = 0.001 if name.startswith("latency.") else 0.0
+        high = 1.0 if CATALOGUE[name].unit == "fraction" else 1e9
+        figures[name] = data.draw(st.floats(low, high) | st.just(1 if low else 0))
+    for found in contradictions(typed(figures)):
+        assert found.text
+        assert "nan" not in found.text

@@ -1,0 +1,285 @@
+"""Each fingerprint on sheets with invented figures: what makes it probable, what confirms it, what refutes it, and the
+boundaries between those that look alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from sheets import verdict_of
+from xpu_triage.verdict import Level
+
+PROBABLE = [
+    # the host paces the device: share of idle while launching; or counted launches
+    ("launch-bound", {"idle.launching_fraction": 0.28, "device.busy_fraction": 0.6}),
+    ("launch-bound", {"kernel.per_step": 1400, "host.launch_us": 7.5, "step.wall_ms": 18}),           # 10.5 of 18 ms
+    ("launch-bound", {"device.busy_fraction": 0.25, "kernel.per_step": 950, "kernel.median_us": 5, "step.wall_ms": 26}),
+    ("launch-bound", {"host.launch_us": 3500, "device.busy_fraction": 0.5, "idle.host_op": "hipGraphLaunch"}),
+    ("launch-bound", {"kernel.graph_fraction": 0.2, "host.graph_requested": True, "device.busy_fraction": 0.35,
+                      "kernel.median_us": 4}),
+    # host work that launches nothing
+    ("host-bound", {"idle.host_op_fraction": 0.33, "device.busy_fraction": 0.6, "idle.host_op": "build_batch"}),
+    ("host-bound", {"idle.step_gap_ms": 2.1, "step.wall_ms": 14}),
+    ("host-bound", {"host.top_op": "schedule", "host.top_op_fraction": 0.4, "host.timer_drained": True}),
+    ("host-bound", {"ab.plain_request_ratio": 0.55, "device.utilization_fraction": 0.35,
+                    "serving.features": "grammar"}),
+    # syncs whose idle is seen, or many in a very short step
+    ("implicit-sync", {"idle.after_sync_fraction": 0.24, "device.busy_fraction": 0.7,
+                       "sync.gain_bound_fraction": 0.22}),
+    ("implicit-sync", {"sync.per_step": 9, "step.wall_ms": 4, "sync.site": "mask.any()"}),
+    # a CPU does the device's work
+    ("cpu-fallback", {"placement.loaded_fraction": 0.6, "device.utilization_fraction": 0.2, "serving.running": 2}),
+    ("cpu-fallback", {"placement.planned_fraction": 1.0, "placement.loaded_fraction": 0.0}),
+    ("cpu-fallback", {"placement.host_ops": 44, "device.utilization_fraction": 0.25, "serving.concurrency": 1}),
+    ("cpu-fallback", {"kernel.top_core": "AI_CPU", "kernel.top_fraction": 0.4, "kernel.top_name": "Unique"}),
+    ("cpu-fallback", {"step.wall_ms": 900, "device.utilization_fraction": 0.01, "serving.concurrency": 1,
+                      "serving.request_decode_tokens_per_s": 1.1}),
+    ("cpu-fallback", {"host.top_op": "aten::multinomial", "host.top_op_ms": 40, "step.wall_ms": 52,
+                      "device.utilization_fraction": 0.15}),
+    # the device's own work
+    ("kernel-bound", {"device.busy_fraction": 0.93, "device.compute_fraction": 0.9, "device.comm_fraction": 0.02}),
+    ("kernel-bound", {"kernel.top_name": "sort", "kernel.top_fraction": 0.36, "kernel.top_ms": 22, "step.wall_ms": 61}),
+    ("kernel-bound", {"comm.min_us": 14, "comm.max_us": 90, "comm.compute_spread_ratio": 1.4}),
+    ("kernel-bound", {"device.busy_fraction": 0.74, "sync.wait_fraction": 0.72}),
+    ("bandwidth-bound", {"roofline.bandwidth_fraction": 0.68}),
+    ("bandwidth-bound", {"roofline.read_gb": 14, "roofline.peak_gbps": 900, "step.wall_ms": 21}),     # 667 of 900 GB/s
+    ("bandwidth-bound", {"sync.copy_ms": 30, "step.wall_ms": 80, "serving.features": "weight offload"}),
+    ("bandwidth-bound", {"ab.other_dtype_ratio": 0.6, "device.memory_active_fraction": 0.8}),
+    # scheduling and cache
+    ("prefill-starves-decode", {"serving.prefill_run_steps": 22, "serving.concurrency": 12}),
+    ("prefill-starves-decode", {"latency.itl_max_ms": 5200, "latency.prefill_ms": 5000, "latency.itl_ms": 30,
+                                "serving.prompt_tokens": 40_000, "serving.concurrency": 6}),
+    ("prefill-too-long", {"latency.prefill_ms": 2600, "latency.ttft_ms": 3000, "serving.prompt_tokens": 2500}),
+    ("prefill-too-long", {"kv.shared_prefix_fraction": 0.8, "kv.prefix_hit_fraction": 0.1, "latency.ttft_ms": 6000}),
+    ("kv-pressure", {"kv.preemptions_per_request": 0.8}),
+    ("kv-pressure", {"kv.swapped": 40, "kv.usage_fraction": 0.97}),
+    ("queueing-idle-device", {"serving.waiting": 9, "serving.running": 0, "kv.usage_fraction": 0.05}),
+    ("queueing-idle-device", {"serving.waiting": 30, "serving.running": 20, "serving.running_limit": 128,
+                              "kv.usage_fraction": 0.3}),
+    # the front end
+    ("tokenizer-cpu", {"process.busiest_cpu_cores": 1.0, "process.busiest_name": "tokenizer worker 0",
+                       "process.sibling_cpu_cores": 0.1}),
+    ("tokenizer-cpu", {"latency.before_prefill_ms": 3000, "latency.ttft_ms": 4200}),
+    ("network-frontend", {"client.frame_interval_ms": 120, "latency.engine_itl_ms": 30}),
+    ("network-frontend", {"serving.concurrency": 200, "serving.running": 30, "serving.waiting": 0}),
+    ("network-frontend", {"latency.ttft_ms": 2900, "latency.e2e_ms": 2920, "client.first_chunk_empty": True}),
+    # ranks
+    ("comm-bound", {"device.busy_fraction": 0.9, "device.comm_fraction": 0.42, "device.compute_fraction": 0.46}),
+    ("comm-bound", {"comm.calls_per_step": 80, "comm.min_us": 90, "step.wall_ms": 24}),               # 7.2 of 24 ms
+    ("comm-bound", {"comm.host_ms": 5, "step.wall_ms": 28}),
+    ("comm-bound", {"idle.peer_wait_fraction": 0.25, "device.comm_fraction": 0.08, "device.busy_fraction": 0.6}),
+    # first use, clocks, implementations
+    ("warmup-compile", {"warmup.first_ms": 9000, "warmup.repeat_ms": 400}),
+    ("warmup-compile", {"warmup.compiles": 120}),
+    ("warmup-compile", {"warmup.first_step_excess_fraction": 0.5, "step.count": 6}),
+    ("throttling", {"clock.core_fraction": 0.55}),
+    ("throttling", {"step.drift_ratio": 1.4, "step.drift_after_s": 300}),
+    ("throttling", {"power.limit_fraction": 0.5, "power.draw_fraction": 0.99}),
+    ("wrong-backend", {"ab.kernel_ratio": 0.3, "log.implementation": "reference attention"}),
+    ("wrong-backend", {"ab.other_dtype_ratio": 0.7, "roofline.bandwidth_fraction": 0.2, "device.busy_fraction": 0.9}),
+    # nothing is broken: measuring, limit, no requests
+    ("no-fault", {"host.top_op": "sampler", "host.top_op_fraction": 0.6, "host.timer_drained": False}),
+    ("no-fault", {"host.timed_sum_ratio": 0.08}),
+    ("no-fault", {"ab.profiler_ratio": 1.6}),
+    ("no-fault", {"ab.spread_fraction": 0.35}),
+    ("no-fault", {"serving.decode_tokens_per_s": 2980, "serving.reference_tokens_per_s": 3010}),
+    ("no-fault", {"latency.queue_ms": 9000, "latency.ttft_ms": 9600, "device.utilization_fraction": 0.97,
+                  "serving.running": 64, "serving.running_limit": 64, "serving.waiting": 70}),
+    ("no-fault", {"idle.no_work_fraction": 0.7, "device.busy_fraction": 0.25, "serving.waiting": 0}),
+]
+
+CONFIRMED = [
+    ("launch-bound", {"ab.graph_ratio": 0.6}),
+    ("host-bound", {"host.top_op_fraction": 0.4, "ab.drained_span_ratio": 0.95}),
+    ("implicit-sync", {"ab.fewer_syncs_ratio": 0.85, "sync.per_step": 3}),
+    ("cpu-fallback", {"fallback.op": "aten::sort", "fallback.fraction": 0.3}),
+    ("kernel-bound", {"device.busy_fraction": 0.9, "device.compute_fraction": 0.85, "device.comm_fraction": 0,
+                      "ab.kernel_choice_ratio": 1.0, "roofline.bandwidth_fraction": 0.3}),
+    ("bandwidth-bound", {"roofline.bandwidth_fraction": 0.86, "roofline.probe_gbps": 800}),
+    ("prefill-starves-decode", {"ab.interleave_ratio": 0.4, "serving.concurrency": 20}),
+    ("prefill-too-long", {"latency.prefill_ms": 7000, "latency.ttft_ms": 7600, "serving.prompt_tokens": 48_000}),
+    ("kv-pressure", {"ab.kv_headroom_ratio": 0.6, "kv.preemptions_per_request": 1.5}),
+    ("queueing-idle-device", {"serving.waiting": 12, "serving.running": 4, "serving.running_limit": 64,
+                              "kv.usage_fraction": 0.1, "latency.queue_ms": 8000}),
+    ("tokenizer-cpu", {"ab.no_tokenizer_ratio": 0.5}),
+    ("network-frontend", {"ab.other_client_ratio": 0.4}),
+    ("network-frontend", {"ab.direct_engine_ratio": 0.5, "serving.concurrency": 64}),
+    ("comm-bound", {"ab.no_comm_ratio": 0.6, "comm.layout": "TP8"}),
+    ("warmup-compile", {"warmup.first_ms": 8000, "warmup.repeat_ms": 900, "warmup.compiles": 14}),
+    ("throttling", {"clock.core_fraction": 0.6, "step.drift_ratio": 1.5}),
+    ("wrong-backend", {"ab.kernel_choice_ratio": 0.5}),
+    ("no-fault", {"ab.drained_span_ratio": 0.1, "host.top_op_fraction": 0.5}),
+]
+
+REFUTED = [
+    # what would have made it probable, and the measurement that refutes it
+    ("launch-bound", {"kernel.per_step": 1400, "host.launch_us": 7.5, "step.wall_ms": 18}, {"ab.graph_ratio": 1.0}),
+    ("launch-bound", {"kernel.graph_fraction": 0.2, "host.graph_requested": True, "kernel.median_us": 4},
+     {"device.busy_fraction": 0.95}),
+    ("host-bound", {"host.top_op": "schedule", "host.top_op_fraction": 0.4, "host.timer_drained": True},
+     {"ab.drained_span_ratio": 0.1}),
+    ("host-bound", {"idle.step_gap_ms": 2.1, "step.wall_ms": 14}, {"roofline.bandwidth_fraction": 0.85}),
+    ("implicit-sync", {"sync.per_step": 9, "step.wall_ms": 4}, {"ab.fewer_syncs_ratio": 0.99}),
+    ("implicit-sync", {"sync.per_step": 9, "step.wall_ms": 4}, {"device.busy_fraction": 0.92}),
+    ("implicit-sync", {"sync.per_step": 9, "step.wall_ms": 4}, {"sync.gain_bound_fraction": 0.02}),
+    ("cpu-fallback", {"step.wall_ms": 900, "device.utilization_fraction": 0.01, "serving.running": 3, "step.count": 9},
+     {"fallback.fraction": 0.01}),
+    ("cpu-fallback", {"placement.host_ops": 44, "serving.concurrency": 1}, {"device.busy_fraction": 0.95}),
+    ("kernel-bound", {"kernel.top_fraction": 0.36, "kernel.top_ms": 22, "step.wall_ms": 61},
+     {"device.busy_fraction": 0.2}),
+    ("kernel-bound", {"device.busy_fraction": 0.93, "device.compute_fraction": 0.9}, {"ab.kernel_choice_ratio": 0.5}),
+    ("bandwidth-bound", {"roofline.bandwidth_fraction": 0.68}, {"ab.kernel_choice_ratio": 0.4}),
+    ("prefill-starves-decode", {"serving.prefill_run_steps": 22}, {"ab.interleave_ratio": 1.0}),
+    ("prefill-starves-decode", {"latency.itl_max_ms": 5200, "latency.prefill_ms": 5000}, {"serving.concurrency": 1}),
+    ("prefill-too-long", {"latency.ttft_ms": 6000, "kv.shared_prefix_fraction": 0.8, "kv.prefix_hit_fraction": 0.1},
+     {"latency.queue_ms": 5000}),
+    ("kv-pressure", {"log.kv_exhausted": True, "kv.swapped": 4}, {"kv.usage_fraction": 0.1}),
+    ("kv-pressure", {"kv.preemptions_per_request": 0.8}, {"ab.kv_headroom_ratio": 1.0}),
+    ("queueing-idle-device", {"serving.waiting": 9, "serving.running": 0}, {"kv.usage_fraction": 0.97}),
+    ("tokenizer-cpu", {"latency.before_prefill_ms": 3000}, {"ab.no_tokenizer_ratio": 1.0}),
+    ("network-frontend", {"client.frame_interval_ms": 120, "latency.engine_itl_ms": 30},
+     {"ab.direct_engine_ratio": 1.0}),
+    ("comm-bound", {"kernel.top_name": "AllReduce", "kernel.top_fraction": 0.5}, {"ab.no_comm_ratio": 1.0}),
+    ("comm-bound", {"comm.min_us": 400, "ab.one_device_ratio": 1.0},
+     {"comm.calls_per_step": 10, "comm.isolated_us": 20, "step.wall_ms": 40}),
+    ("warmup-compile", {"warmup.compiler_running": True, "warmup.first_ms": 6000}, {"warmup.repeat_ms": 5800}),
+    ("throttling", {"step.drift_ratio": 1.4, "clock.core_fraction": 0.8}, {"ab.other_device_ratio": 1.0}),
+    ("throttling", {"clock.core_fraction": 0.8, "power.limit_fraction": 0.6}, {"roofline.bandwidth_fraction": 0.85}),
+    ("wrong-backend", {"ab.kernel_ratio": 0.3, "log.implementation": "reference"}, {"ab.kernel_choice_ratio": 1.0}),
+    ("no-fault", {"host.timed_sum_ratio": 0.08}, {"fallback.fraction": 0.5}),
+    ("no-fault", {"ab.spread_fraction": 0.35}, {"fallback.fraction": 0.5, "fallback.op": "aten::sort"}),
+]
+
+
+@pytest.mark.parametrize(("name", "figures"), PROBABLE, ids=lambda v: v if isinstance(v, str) else "+".join(v))
+def test_probable(name, figures):
+    verdict = verdict_of(figures)
+    assert (verdict.level, verdict.id) == (Level.PROBABLE, name), [(h.id, h.score) for h in verdict.hypotheses]
+
+
+@pytest.mark.parametrize(("name", "figures"), CONFIRMED, ids=lambda v: v if isinstance(v, str) else "+".join(v))
+def test_confirmed(name, figures):
+    verdict = verdict_of(figures)
+    assert (verdict.level, verdict.id) == (Level.CONFIRMED, name), [(h.id, h.score) for h in verdict.hypotheses]
+
+
+@pytest.mark.parametrize(("name", "figures", "refuting"), REFUTED,
+                         ids=lambda v: v if isinstance(v, str) else "+".join(v))
+def test_refuted(name, figures, refuting):
+    before = next(h for h in verdict_of(figures).hypotheses if h.id == name)
+    verdict = verdict_of({**figures, **refuting})
+    after = next((h for h in verdict.hypotheses if h.id == name), None)
+    assert before.score > 0
+    assert verdict.id != name
+    assert after is None or after.score <= 0
+
+
+def test_every_fingerprint_is_tried_in_all_three_ways():
+    for table in (PROBABLE, CONFIRMED, REFUTED):
+        assert len({row[0] for row in table}) == 17
+
+
+# -- boundaries that need saying
+
+def test_a_queue_is_overload_or_admission_and_never_a_long_prefill():
+    waiting = {"latency.queue_ms": 9000, "latency.ttft_ms": 9500, "serving.prompt_tokens": 60_000}
+    assert verdict_of(waiting).id is None
+    full = {**waiting, "device.busy_fraction": 0.95, "serving.running": 64, "serving.running_limit": 64,
+            "serving.waiting": 9}
+    assert verdict_of(full).id == "no-fault"
+    free = {**waiting, "device.busy_fraction": 0.3, "serving.running": 4, "serving.running_limit": 64,
+            "serving.waiting": 9, "kv.usage_fraction": 0.2}
+    assert verdict_of(free).id == "queueing-idle-device"
+
+
+@pytest.mark.parametrize("utilization", [0.05, 0.97])
+def test_admission_holds_requests_back_whether_or_not_the_tool_reads_busy(utilization):
+    verdict = verdict_of({"serving.waiting": 40, "serving.running": 6, "serving.running_limit": 64,
+                          "kv.usage_fraction": 0.2, "device.utilization_fraction": utilization})
+    assert verdict.id == "queueing-idle-device"
+
+
+def test_many_running_beside_an_idle_device_is_a_slow_step_and_not_admission():
+    assert verdict_of({"serving.waiting": 900, "serving.running": 300, "serving.running_limit": 300,
+                       "kv.usage_fraction": 0.4, "device.utilization_fraction": 0.2}).id is None
+
+
+def test_a_full_cache_alone_is_no_fault_of_the_cache():
+    assert verdict_of({"kv.usage_fraction": 0.99, "serving.running": 200, "serving.waiting": 90,
+                       "device.utilization_fraction": 0.3}).id is None
+
+
+def test_the_same_busy_core_is_host_bound_in_the_engine_and_tokenizer_cpu_in_the_front_end():
+    shared = {"process.busiest_cpu_cores": 1.0, "idle.step_gap_ms": 3, "step.wall_ms": 20}
+    assert verdict_of({**shared, "process.busiest_name": "scheduler"}).id == "host-bound"
+    assert verdict_of({"process.busiest_cpu_cores": 1.0, "process.busiest_name": "detokenizer"}).id == "tokenizer-cpu"
+
+
+def test_another_implementation_makes_it_wrong_backend_and_the_best_there_kernel_bound():
+    busy = {"device.busy_fraction": 0.95, "device.compute_fraction": 0.93, "device.comm_fraction": 0}
+    assert verdict_of({**busy, "ab.kernel_choice_ratio": 0.6}).id == "wrong-backend"
+    assert verdict_of({**busy, "ab.kernel_choice_ratio": 0.99}).id == "kernel-bound"
+
+
+def test_a_long_wait_on_a_busy_device_is_waiting():
+    verdict = verdict_of({"sync.wait_fraction": 0.8, "sync.per_step": 30, "sync.site": "aten::item",
+                          "device.busy_fraction": 0.9, "device.compute_fraction": 0.88, "device.comm_fraction": 0})
+    assert verdict.id == "kernel-bound"
+    assert "implicit-sync" in {r.id for r in verdict.ruled_out}
+
+
+def test_a_long_all_reduce_that_is_short_on_the_last_rank_is_not_communication():
+    assert verdict_of({"kernel.top_name": "ncclAllReduce", "kernel.top_fraction": 0.4, "comm.min_us": 12,
+                       "comm.max_us": 300, "comm.compute_spread_ratio": 1.3}).id == "kernel-bound"
+
+
+def test_an_operator_on_the_device_s_own_cpu_is_a_fallback_though_the_device_is_busy():
+    busy = {"device.busy_fraction": 0.95, "device.compute_fraction": 0.93, "device.comm_fraction": 0,
+            "kernel.top_name": "Unique", "kernel.top_fraction": 0.7}
+    assert verdict_of({**busy, "kernel.top_core": "AI_CPU"}).id == "cpu-fallback"
+    assert verdict_of({**busy, "kernel.top_core": "AI_VECTOR_CORE"}).id == "kernel-bound"
+
+
+def test_a_cpu_that_was_asked_for_is_no_fallback():
+    assert verdict_of({"kernel.top_core": "CPU", "kernel.top_fraction": 0.8, "step.wall_ms": 300}).id is None
+
+
+def test_a_collective_that_waits_for_a_late_rank_fills_the_device_and_is_not_communication():
+    waiting = {"device.busy_fraction": 0.97, "device.comm_fraction": 0.9, "device.compute_fraction": 0.07,
+               "comm.calls_per_step": 64, "comm.min_us": 12, "step.wall_ms": 400}       # 0.8 of 360 ms
+    assert verdict_of(waiting).id is None
+    assert verdict_of({**waiting, "comm.min_us": 3000}).id == "comm-bound"              # 192 of 360 ms
+
+
+def test_exchanges_over_the_host_are_communication():
+    assert verdict_of({"comm.host_ms": 9, "step.wall_ms": 40, "device.busy_fraction": 0.5}).id == "comm-bound"
+
+
+def test_a_reported_power_limit_does_not_throttle_a_step_at_the_memory_limit():
+    verdict = verdict_of({"clock.limit_reason": "sw_power_cap", "clock.core_fraction": 0.84,
+                          "clock.memory_fraction": 1.0, "roofline.bandwidth_fraction": 0.8})
+    assert verdict.id == "bandwidth-bound"
+
+
+def test_the_road_of_a_bandwidth_bound_step_is_named():
+    memory = verdict_of({"roofline.bandwidth_fraction": 0.7})
+    link = verdict_of({"device.busy_fraction": 0.92, "device.copy_fraction": 0.55, "device.compute_fraction": 0.37,
+                       "device.comm_fraction": 0})
+    assert (memory.id, link.id) == ("bandwidth-bound", "bandwidth-bound")
+    assert "road: device memory" in memory.summary
+    assert "road: the link to the host" in link.summary
+
+
+@pytest.mark.parametrize(("figures", "names"), [
+    ({"host.timed_sum_ratio": 0.08}, "measuring:"),
+    ({"ab.double_load_ratio": 1.9, "device.utilization_fraction": 0.98}, "limit:"),
+    ({"idle.no_work_fraction": 0.7, "device.busy_fraction": 0.25}, "no requests:"),
+])
+def test_no_fault_names_which_it_is(figures, names):
+    verdict = verdict_of(figures)
+    assert verdict.id == "no-fault"
+    assert names in verdict.summary
+
+
+def test_an_effect_inside_the_spread_of_repeats_is_no_statement():
+    assert verdict_of({"ab.fewer_syncs_ratio": 0.93}).id == "implicit-sync"
+    assert verdict_of({"ab.fewer_syncs_ratio": 0.93, "ab.spread_fraction": 0.09}).id is None
