@@ -34,6 +34,15 @@ lab: $(VENV)/.notebooks
 notebooks: $(VENV)/.dev
 	$(PY) tools/notebooks.py
 
+# The traces that ship, recorded in the lab: byte for byte the same each time.
+.PHONY: incidents
+incidents: $(VENV)/.lab
+	$(PY) tools/incidents.py
+
+$(VENV)/.lab: $(PINS) | $(PY)
+	@$(PIP) -e '.[lab]'
+	@touch $@
+
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .coverage
 

@@ -5,15 +5,22 @@
 The native arm is what the native paths of vLLM and SGLang do where no fused kernel serves, written for this
 comparison. Both arms take turns on the same logits; a ratio is the median over pairs of turns. Exit code 1 if
 a target was missed.
+
+On a CPU shared with others an operator split over threads waits for the thread that lost its core, spinning,
+and a run of many operators then shows the neighbours. So threads wait passively here, for both arms, unless
+OMP_WAIT_POLICY says otherwise; `--threads 1` leaves no one to wait for.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import statistics
 import time
 from collections.abc import Callable
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported
 
 import torch
 from torch import Tensor
@@ -79,7 +86,8 @@ def logits_of(rows: int, vocab: int, device: torch.device) -> Tensor:
 def compare(arguments: argparse.Namespace, device: torch.device) -> list[str]:
     """Print a row for each cell; return the misses."""
     misses = []
-    print(f"{'vocab':>7} {'batch':>5}  {'filter':<10} {'seeds':<11}{'native ms':>11}{'fixed ms':>10}{'times':>8}")
+    head = ("vocab", "batch", "filter", "seeds", "native ms", "fixed ms", "times")
+    print("{:>7} {:>5}  {:<10} {:<11}{:>11}{:>10}{:>8}".format(*head))
     for vocab, rows in itertools.product(arguments.vocab, arguments.batch):
         logits = logits_of(rows, vocab, device)
         for (name, (top_k, top_p)), seeds in itertools.product(FILTERS.items(), SEEDS):
@@ -134,7 +142,8 @@ def main() -> None:
     if given.threads:
         torch.set_num_threads(given.threads)
     device = torch.device(given.device)
-    print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads\n")
+    waits = os.environ["OMP_WAIT_POLICY"].lower()
+    print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads, waiting {waits}\n")
     misses = compare(given, device)
     if not given.only_targets:
         draws(max(given.batch), max(given.vocab), device)

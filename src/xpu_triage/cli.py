@@ -53,6 +53,21 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("fingerprints", help="list the failures known here, or read one's page")
     command.add_argument("id", nargs="?", metavar="ID")
     command.set_defaults(run=_fingerprints)
+
+    lab = commands.add_parser("lab", help="reproduce an incident on a laptop, as evidence").add_subparsers(
+        required=True, metavar="WHAT")
+    command = lab.add_parser("faults", help="the faults known here, and what each should be diagnosed as")
+    command.set_defaults(run=_lab_faults)
+    command = lab.add_parser("run", help="run a small engine with a fault and record it")
+    command.add_argument("--fault", default="none", metavar="NAME", help="see `xpu-triage lab faults`")
+    command.add_argument("--batch", type=int, default=256, help="requests decoded together (256)")
+    command.add_argument("--vocab", type=int, default=152_000, help="words in the vocabulary (152000)")
+    command.add_argument("--steps", type=int, default=20, help="steps recorded (20)")
+    command.add_argument("--clock", choices=("virtual", "real"), default="virtual",
+                         help="virtual: the same bytes every time; real: the host's own time")
+    command.add_argument("--repair", action="store_true", help="the same workload without the fault")
+    command.add_argument("--out", required=True, metavar="DIR", type=Path, help="where the evidence goes")
+    command.set_defaults(run=_lab_run)
     return parser
 
 
@@ -92,6 +107,22 @@ def _fingerprints(args: argparse.Namespace) -> int:
         raise UnusableInput(f"no fingerprint {args.id!r}", todo=(
             f"Did you mean {near[0]!r}?" if near else "`xpu-triage fingerprints` lists them"))
     print_page(page)
+    return 0
+
+
+def _lab_faults(args: argparse.Namespace) -> int:
+    from . import lab
+
+    print(*lab.fault_lines(lab.faults()), sep="\n")
+    return 0
+
+
+def _lab_run(args: argparse.Namespace) -> int:
+    from . import lab
+
+    done = lab.run(args.fault, batch=args.batch, vocab=args.vocab, steps=args.steps, clock=args.clock,
+                   repair=args.repair, out=args.out)
+    print(*lab.run_lines(done), sep="\n")
     return 0
 
 

@@ -11,6 +11,7 @@ from xpu_triage.sampling import BadRequest, Request, SamplingBatch, check_logits
 from xpu_triage.sampling.noise import InverseCdf, Race, exponential_from_one_draw, exponential_from_two_draws, race
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+ONE_OF_EACH_PATH = [{}, {"temperature": 0}, {"top_k": 5}, {"top_p": 0.9}, {"top_k": 1500, "min_p": 0.1}]
 WIDE = pytest.mark.parametrize("wide", [True, False], ids=["float64", "float32"])
 
 
@@ -60,6 +61,10 @@ def test_the_inverse_cdf_picks_a_live_token_for_every_uniform(u):
     weights = torch.tensor([[0.0, 0.0, 3.0, 0.0, 1e-30, 0.0]])
     drawn = draw(weights, InverseCdf(torch.tensor([u], dtype=torch.float64))).item()
     assert drawn == 2 if u < 1 - 2.0**-53 else drawn in (2, 4)
+    weights = torch.rand(2000, 60, generator=torch.Generator().manual_seed(1))
+    weights[:, 20:] = 0.0  # at the largest u the target must not reach the total, behind which nothing weighs
+    tokens = InverseCdf(torch.full((2000,), u, dtype=torch.float64)).pick(weights)
+    assert (tokens < 20).all()
     for block_of_the_live in range(0, 4000, 777):
         row = torch.zeros(1, 4000)
         row[0, block_of_the_live] = 0.1
@@ -97,7 +102,7 @@ def test_half_precision_logits_do_not_draw_from_the_front(dtype, wide):
 # ------------------------------------------------------------------------------------------------- dead rows
 @WIDE
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("parameters", [{}, {"temperature": 0}, {"top_k": 5}, {"top_p": 0.9}, {"top_k": 1500, "min_p": 0.1}])
+@pytest.mark.parametrize("parameters", ONE_OF_EACH_PATH)
 def test_a_row_without_any_allowed_token_gives_token_0_and_does_not_touch_its_neighbours(wide, dtype, parameters):
     logits = torch.full((3, 2000), -torch.inf, dtype=dtype)
     logits[0, 1234] = 0
@@ -107,7 +112,7 @@ def test_a_row_without_any_allowed_token_gives_token_0_and_does_not_touch_its_ne
 
 @WIDE
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
-@pytest.mark.parametrize("parameters", [{}, {"temperature": 0}, {"top_k": 5}, {"top_p": 0.9}, {"top_k": 1500, "min_p": 0.1}])
+@pytest.mark.parametrize("parameters", ONE_OF_EACH_PATH)
 def test_a_poisoned_row_gives_some_token_in_range_and_does_not_touch_its_neighbours(wide, poison, parameters):
     logits = torch.full((3, 2000), -torch.inf)
     logits[0, 1234] = logits[2, 1999] = 0

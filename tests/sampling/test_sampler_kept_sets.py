@@ -8,10 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampler_reference import drawable, kept_tokens
 from torch import Tensor
 
-from xpu_triage.sampling import Path, Request, SamplingBatch, kept, sample
+from sampler_reference import drawable, kept_tokens
+from xpu_triage.sampling import Path, Request, SamplingBatch, kept, sample, sampler
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -66,14 +66,16 @@ def test_kept_tokens_are_those_of_the_slow_reference(case):
 
 
 @settings(max_examples=400, deadline=None, derandomize=True)
-@given(rows())
-def test_parameters_known_to_the_device_alone_keep_the_same_tokens(case):
+@given(rows(), st.sampled_from([5, 11, 16]))
+def test_parameters_known_to_the_device_alone_keep_the_same_tokens_by_digits_of_any_width(case, width):
     logits, requests = case
     batch = SamplingBatch.from_device(["r"] * len(requests), as_unknown(requests), logits.shape[1])
     assert not batch.known
     assert set(batch.paths) == {Path.GENERAL}
     expected = [kept_tokens(row, request) for row, request in zip(logits, requests, strict=True)]
-    assert tokens_kept(logits, batch, requests) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampler, "digit_bits", lambda vocab: width)
+        assert tokens_kept(logits, batch, requests) == expected
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -96,6 +98,17 @@ def test_a_whole_vocabulary_is_cut_where_the_slow_reference_cuts_it(dtype, param
     request = Request("r", **parameters)
     batch = SamplingBatch.from_requests([request] * 2, logits.shape[1])
     assert tokens_kept(logits, batch, [request] * 2) == [kept_tokens(row, request) for row in logits]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "parameters", [{"top_p": 0.9}, {"top_p": 0.9999, "temperature": 4.0}, {"top_k": 60_000, "top_p": 0.97}], ids=str
+)
+def test_beyond_65536_tokens_too(dtype, parameters):
+    logits = (torch.randn(1, 70_001, generator=torch.Generator().manual_seed(6)) * 3).to(dtype)
+    request = Request("r", **parameters)
+    batch = SamplingBatch.from_requests([request], logits.shape[1])
+    assert tokens_kept(logits, batch, [request]) == [kept_tokens(logits[0], request)]
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

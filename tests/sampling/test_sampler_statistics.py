@@ -10,8 +10,8 @@ import math
 
 import pytest
 import torch
-from sampler_reference import exact_distribution
 
+from sampler_reference import exact_distribution
 from xpu_triage.sampling import Request, SamplingBatch, draw, sample
 from xpu_triage.sampling.noise import (
     InverseCdf,

@@ -78,6 +78,10 @@ def test_a_row_takes_its_path_whatever_stands_beside_it(parameters, path):
     assert batch_of(*others, parameters).paths[-1] is path
 
 
+def test_a_small_vocabulary_without_a_filter_is_not_ordered_for_nothing():
+    assert batch_of({}, {"top_k": 100}, {"top_k": 99}, vocab=100).paths == (Path.WHOLE, Path.WHOLE, Path.SHORTLIST)
+
+
 def test_a_row_known_to_the_device_alone_takes_the_general_path_and_every_flag_its_safe_side():
     batch = unknown()
     assert batch.paths == (Path.GENERAL,)

@@ -1,5 +1,5 @@
 """Python frames of the workload, as rows: every function that is neither PyTorch's, nor Python's, nor the
-device's.
+device's, nor the sync counter's.
 
 `sys.setprofile` reports calls on the host thread. The device switches it off while it works (`host_op`), so
 that it costs little and its own frames do not show.
@@ -43,8 +43,8 @@ def shown_name(code: CodeType) -> str | None:
     resolved = path.resolve()
     if resolved.is_relative_to(_PACKAGE):
         inside = resolved.relative_to(_PACKAGE)
-        if inside.parts[0] == "lab" and inside.stem not in _WORKLOAD:
-            return None
+        if inside.parts[0] == "syncs" or (inside.parts[0] == "lab" and inside.stem not in _WORKLOAD):
+            return None  # the device, or what counts its syncs: once used, it stays among the operators
         return f"xpu_triage/{inside.as_posix()}({code.co_firstlineno}): {code.co_name}"
     if str(resolved).startswith(_NOT_WORKLOAD):
         return None

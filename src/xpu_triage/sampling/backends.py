@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 WIDE = ("cpu", "cuda", "xpulab")
 """Device types that compute in float64. Others refuse it (MPS) or run it on their host or control CPU (NPU),
-which would be the very fault this sampler is the fix for; there it stays in float32."""
+which would be the very fault this sampler is the fix for; there it stays in float32. For a device that calls
+itself CUDA and has no float64 kernels build the batch with `wide=False`."""
 
 
 def is_wide(device: torch.device) -> bool:

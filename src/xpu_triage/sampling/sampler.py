@@ -32,7 +32,7 @@ from .noise import InverseCdf, Noise, Race, inverse_cdf_noise, race_noise
 from .request import SHORTLIST_MAX, BadRequest, Path
 
 LOGITS = (torch.float32, torch.float16, torch.bfloat16)
-TILE_ELEMENTS_CPU = {Path.WHOLE: 1 << 21, Path.GENERAL: 1 << 19}
+TILE_ELEMENTS_CPU = {Path.WHOLE: 1 << 21, Path.GENERAL: 1 << 20}
 """Rows are worked on in tiles of so many logits, so that a tile's temporaries stay in a CPU's cache …"""
 TILE_ELEMENTS = 1 << 24
 """… and, elsewhere, within some hundred MB, for a few launches more."""
@@ -117,15 +117,15 @@ def whole(x: Tensor, rows: Parameters, group: Group) -> Tensor:
     inverse_temperature, log_min_p, _, _ = rows
     if not group.scaled and not group.min_p:  # to the last bit the same: softmax, too, takes the maximum off
         return x.softmax(1, dtype=torch.float32)
-    y = _distance(x, inverse_temperature, torch.float32)
+    y = _distance(x, inverse_temperature, group, torch.float32)
     w = y.softmax(1)
     return w.mul_(y.ge_(log_min_p.to(torch.float32))) if group.min_p else w
 
 
-def _distance(x: Tensor, inverse_temperature: Tensor, dtype: torch.dtype) -> Tensor:
+def _distance(x: Tensor, inverse_temperature: Tensor, group: Group, dtype: torch.dtype) -> Tensor:
     """(x − max x) / T: at most 0, and exact where dividing first would round large numbers."""
-    y = x.to(dtype)
-    return (y - y.amax(1, keepdim=True)).mul_(inverse_temperature.to(dtype))
+    y = x.to(dtype, copy=True).sub_(x.amax(1, keepdim=True).to(dtype))
+    return y.mul_(inverse_temperature.to(dtype)) if group.scaled else y
 
 
 # ======================================================================== path 2: the k best tokens, k ≤ 1024
@@ -186,7 +186,7 @@ def rank_key(x: Tensor) -> Tensor:
     """
     bits = (x + 0.0).view(torch.int32 if x.element_size() == 4 else torch.int16)
     kind = torch.iinfo(bits.dtype)
-    return (bits ^ ((bits >> (kind.bits - 1)) & kind.max)).bitwise_not()
+    return (bits >> (kind.bits - 1)).bitwise_and_(kind.max).bitwise_xor_(bits).bitwise_not_()
 
 
 # ========================================================== path 3: any k, any p, by a threshold for each row
@@ -197,7 +197,7 @@ def general(x: Tensor, rows: Parameters, group: Group, dtype: torch.dtype) -> Te
     `torch.where` on a mask without a pattern takes 4.
     """
     inverse_temperature, log_min_p, top_p, top_k = rows
-    y = _distance(x, inverse_temperature, dtype)
+    y = _distance(x, inverse_temperature, group, dtype)
     passes_min_p = y.clone().ge_(log_min_p) if group.min_p else None
     w = y.exp_()
     if passes_min_p is not None:
@@ -224,21 +224,23 @@ def prefix(key: Tensor, weights: Tensor, target: Tensor) -> Tensor:
     top-k is the case of weights 1. (Unweighted: Alabi et al., *Fast k-Selection Algorithms for Graphics
     Processing Units*, ACM JEA 2012.) A target that is never reached keeps everything.
     """
-    bits, lowest, width = 8 * key.element_size(), torch.iinfo(key.dtype).min, digit_bits(key.shape[1])
-    unsigned = key ^ lowest  # in the order of the keys when its bits are read as an unsigned number
-    threshold, tied = key.new_full((key.shape[0], 1), lowest, dtype=torch.int64), weights
+    bits, width = 8 * key.element_size(), digit_bits(key.shape[1])
+    threshold, tied = key.new_zeros(key.shape[0], 1, dtype=torch.int64), weights
     for shift in reversed(range(0, bits, width)):
         count = 1 << min(width, bits - shift)
-        digit = (unsigned >> shift).int() & (count - 1)
+        lowest = -count // 2 if shift + width >= bits else 0  # the uppermost digit carries the sign
+        digit = (key >> shift if shift else key).int()
+        digit = digit - lowest if lowest else digit & (count - 1)
         histogram = weights.new_zeros(weights.shape[0], count).scatter_add_(1, digit.long(), tied)
         found, below = first_reaching(histogram, target)
         tied = digit.eq_(found.int()).to(tied.dtype).mul_(tied)
         target = target - below
-        threshold = threshold + (found << shift)
+        threshold = threshold + ((found + lowest) << shift)
     last, _ = first_reaching(tied, target)
     before = key.clone().lt_(threshold.to(key.dtype)).to(weights.dtype).mul_(weights)
-    index = torch.arange(key.shape[1], dtype=torch.int32, device=key.device).expand_as(key).clone()
-    return before.addcmul_(tied, index.le_(last.int()).to(weights.dtype))
+    index = torch.arange(key.shape[1], dtype=weights.dtype, device=key.device)
+    up_to_last = (last - index).add_(1).clamp_(0, 1)
+    return before.addcmul_(tied, up_to_last)
 
 
 def digit_bits(vocab: int) -> int:

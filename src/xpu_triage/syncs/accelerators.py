@@ -71,14 +71,12 @@ class Accelerator:
         return runtime is not None and bool(runtime.is_available())
 
     def settle(self) -> None:
-        """Between steps no pair of reports is half done."""
-        self._ahead.clear()
+        """Between the steps of a thread no pair of its reports is half done."""
+        self._ahead.pop(threading.get_ident(), None)
 
     def _open(self) -> None:
         if not self.present():
-            raise TriageError(
-                f"no {self.name} device in this process", todo="backend='dispatch' counts on any device"
-            )
+            raise TriageError(f"no {self.name} device in this process", todo="backend='dispatch' counts on any device")
         self._register()
         runtime: Any = sys.modules[self.runtime]
         if not self.warning:
@@ -105,15 +103,19 @@ class Accelerator:
         counts."""
         if self._registered:
             return
-        self._registered = True
         trace: Any = importlib.import_module(self.trace)
-        for hook in HOOKS:
-            registry = getattr(trace, f"{self.prefix}{hook}SynchronizationCallbacks")
-            callback = _Callback(self, hook)
-            if self.prefix:
-                registry.add_callback(callback, "xpu_triage")
-            else:
-                registry.add_callback(callback)
+        registries: dict[str, Any] = {
+            hook: getattr(trace, f"{self.prefix}{hook}SynchronizationCallbacks", None) for hook in HOOKS
+        }
+        if None in registries.values():
+            raise TriageError(
+                f"{self.trace} has no callbacks for synchronizations",
+                todo="torch and torch_npu 2.13 have them; backend='dispatch' counts without",
+            )
+        self._registered = True
+        named = ("xpu_triage",) if self.prefix else ()
+        for hook, registry in registries.items():
+            registry.add_callback(_Callback(self, hook), *named)
         if self.prefix:
             sys.modules["torch_npu"]._C._activate_npu_trace(0)
         else:
@@ -205,7 +207,5 @@ def _set_filters(filters: list[Any]) -> None:
 
 
 CUDA = Accelerator("cuda", "torch.cuda", "torch.cuda._gpu_trace", "", "called a synchronizing CUDA operation")
-NPU = Accelerator(
-    "npu", "torch_npu.npu", "torch_npu.utils._npu_trace", "NPU", "called a synchronizing NPU operation"
-)
+NPU = Accelerator("npu", "torch_npu.npu", "torch_npu.utils._npu_trace", "NPU", "called a synchronizing NPU operation")
 XPU = Accelerator("xpu", "torch.xpu", "torch.xpu._gpu_trace", "", "")

@@ -57,8 +57,8 @@ class Dispatch:
     before they run.
 
     Counts what the code asks for, one call of a reading operator at a time. On CPU tensors no time is
-    known, because nothing is waited for; on a device the time is that of the call, the waiting
-    included.
+    known, because nothing is waited for; on a device the time is that of the call by this machine's clock,
+    the waiting included.
     """
 
     name: str = "dispatch"
@@ -70,9 +70,11 @@ class Dispatch:
         "other threads than those that count",
         "values read through raw memory (data_ptr, dlpack, storages) and, of CPU tensors, torch.save",
         "syncs inside kernels and libraries, of allocators and of graph capture",
+        "what an operator does inside while a TorchDispatchMode is on, boolean masks among it",
         "a non-blocking copy that waits all the same, because its host memory is not pinned",
         "assignments of one number through a boolean mask, where a backend lowers them to nonzero",
         "torch.Event and torch.Stream waits, which are not Python functions",
+        "which CPU tensors hold host data, where the CPU stands in for the device: their .to('cpu') counts",
     )
 
     def start(self, listener: Listener) -> None:
@@ -112,9 +114,7 @@ class _ProcessWide:
         for listener in tuple(here):
             listener.heard(call, device, count, wait_ns)
         told = {id(listener) for listener in here}
-        others = {
-            id(one): one for many in tuple(self._threads.values()) for one in many if id(one) not in told
-        }
+        others = {id(one): one for many in tuple(self._threads.values()) for one in many if id(one) not in told}
         for listener in others.values():
             listener.heard_elsewhere()
 
@@ -173,9 +173,7 @@ class Lab(_ProcessWide):
 
     def _hook(self) -> None:
         if not lab_is_installed():
-            raise TriageError(
-                "the lab's device is not installed in this process", todo="Call lab.install() first"
-            )
+            raise TriageError("the lab's device is not installed in this process", todo="Call lab.install() first")
         from ..lab.engine import ENGINE
 
         ENGINE.on_sync.append(self._waited)
@@ -195,9 +193,7 @@ BACKENDS: Mapping[str, Any] = MappingProxyType(
         for backend in (
             Dispatch(),
             Lab(),
-            Hooks(
-                CUDA, "stream, event and device synchronizations and blocking copies, whatever causes them"
-            ),
+            Hooks(CUDA, "stream, event and device synchronizations and blocking copies, whatever causes them"),
             Hooks(NPU, "stream, event and device synchronizations and blocking copies, whatever causes them"),
             Hooks(
                 XPU,

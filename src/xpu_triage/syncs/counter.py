@@ -85,7 +85,7 @@ class Syncs:
 
     def heard(self, call: str, device: str, count: int, wait_ns: int | None) -> None:
         """A backend reports a sync of this thread, while the frame that caused it is on the stack."""
-        if self.device is not None and device not in (self.device, "accelerator"):
+        if self.device is not None and device != self.device:
             return
         site = site_of(caller(), self._skip)
         with self._lock:
@@ -130,6 +130,14 @@ class Syncs:
         return _milliseconds(self._tallies.values())
 
     @property
+    def by_site(self) -> Counter[Site]:
+        """How many at each line of code."""
+        counts = Counter[Site]()
+        for (_, site, *_), tally in self._tallies.items():
+            counts[site] += tally.count
+        return counts
+
+    @property
     def rows(self) -> list[Row]:
         """By line of code and call, the most frequent first."""
         by_site: dict[tuple[Site, str, str], dict[int, _Tally]] = {}
@@ -156,11 +164,12 @@ class Syncs:
             if self._steps and row.count > sum(row.steps):
                 often += f" + {row.count - sum(row.steps)} after the last"
             time = "" if row.wait_ms is None else f", {row.wait_ms / row.count:.3f} ms each"
-            text = f"    {row.site.text}" if row.site.text else ""
-            lines.append(f"  {often}  {row.call} on {row.device}{time}  {row.site}{text}")
+            lines.append(f"  {often}  {row.call} on {row.device}{time}  {row.site}")
+            if row.site.text:
+                lines.append(f"      {row.site.text}")
         if self.elsewhere:
             lines.append(f"  and {self.elsewhere} on threads that were not counted")
-        lines.append(f"not seen by {self.backend.name}: " + "; ".join(self.backend.cannot_see))
+        lines += [f"{self.backend.name} does not see", *(f"  {gap}" for gap in self.backend.cannot_see)]
         return "\n".join(clean(line) for line in lines)
 
     def _headline(self) -> str:
@@ -182,9 +191,7 @@ def _milliseconds(tallies: Iterable[_Tally]) -> float | None:
 
 
 @contextmanager
-def count_syncs(
-    backend: str | None = None, *, device: str | None = None, skip: Iterable[str] = ()
-) -> Iterator[Syncs]:
+def count_syncs(backend: str | None = None, *, device: str | None = None, skip: Iterable[str] = ()) -> Iterator[Syncs]:
     """Count the syncs of this thread inside the `with` block.
 
     `backend`: `cuda`, `npu`, `xpu`, `lab` or `dispatch` (any device); left out, that of the accelerator
@@ -215,6 +222,7 @@ def forbid_syncs(
     Without `backend` two detectors look, `dispatch` and the accelerator's own, and either finds. The
     code runs to its end, so that all places are listed. `device` as for `count_syncs`.
     """
+    __tracebackhide__ = True  # pytest shows the test's own lines
     names = dict.fromkeys(("dispatch", choose(None).name)) if backend is None else (backend,)
     with ExitStack() as stack:
         counts = [stack.enter_context(count_syncs(name, device=device, skip=skip)) for name in names]
@@ -227,5 +235,6 @@ def forbid_syncs(
 def assert_no_sync(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call `function` and return what it returns. Raises SyncsFound if it read anything back from a
     device."""
+    __tracebackhide__ = True
     with forbid_syncs():
         return function(*args, **kwargs)

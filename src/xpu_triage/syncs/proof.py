@@ -13,21 +13,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..text import clean
 from . import operators
 from .backends import Dispatch
+from .rules import COPIES, MAY_READ, WITHOUT_VALUES, blocking_copy, overload
 from .sites import UNKNOWN, Site, caller, site_of, site_of_traceback
+
+_Mode: Any = TorchDispatchMode
 
 CANNOT_SEE = (
     "other paths through the code than the one that these arguments take",
     "what kernels and libraries do inside; operators known for it make the outcome undecided",
     "a non-blocking copy that waits all the same, because its host memory is not pinned",
 )
-
-LOOK_INSIDE = frozenset({
-    "_to_sparse", "cholesky", "cholesky_inverse", "cholesky_solve", "histc", "histogram", "isin",
-    "multilabel_margin_loss_forward", "rrelu_with_noise", "segment_reduce",
-})  # fmt: skip
-LOOK_INSIDE_PREFIXES = ("linalg_", "_linalg_", "_histogramdd")
-"""Operators whose kernels may read values, which a run without values does not show. Found by running
-PyTorch's own operator samples both ways, with values and without."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +40,9 @@ class Proof:
         return self.outcome == "proved"
 
     def __str__(self) -> str:
-        where = f"  {self.site}    {self.site.text}".rstrip() if self.site is not None else ""
-        lines = [
-            f"{self.outcome} on {self.device}: {self.reason}{where}",
-            "not covered: " + "; ".join(self.cannot_see),
-        ]
+        where = [f"  {self.site}", f"      {self.site.text}"] if self.site is not None else []
+        lines = [f"{self.outcome} on {self.device}: {self.reason}", *where, "this does not cover"]
+        lines += [f"  {gap}" for gap in self.cannot_see]
         return "\n".join(clean(line) for line in lines)
 
     __repr__ = __str__
@@ -72,18 +65,29 @@ class _First:
         pass
 
 
-class _Inside(TorchDispatchMode):
-    """Notes the first operator that may look at values where nobody sees it."""
+class _Kernels(_Mode):  # type: ignore[misc]
+    """Hears of what kernels read, by their operators, because on tensors without values they do not run."""
 
-    def __init__(self, skip: tuple[str, ...]) -> None:
+    def __init__(self, first: _First) -> None:
         super().__init__()
-        self.name, self.site, self._skip = "", UNKNOWN, skip
+        self._first = first
+        self.doubt, self.doubt_site = "", UNKNOWN
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func._schema.name.partition("::")[2]
-        if not self.name and (name in LOOK_INSIDE or name.startswith(LOOK_INSIDE_PREFIXES)):
-            self.name, self.site = func._schema.name, site_of(caller(), self._skip)
+        name = func._schema.name
+        rule = _KERNELS.get(func)
+        if rule is not None and rule(args, kwargs or {}):
+            self._first.heard(name, "", 1, None)
+        copy = blocking_copy(func, args, kwargs or {}) if func in _COPIES else None
+        if copy is not None:
+            self._first.heard(*copy, 1, None)
+        if not self.doubt and name.partition("::")[2] in MAY_READ:
+            self.doubt, self.doubt_site = name, site_of(caller(), self._first.skip)
         return func(*args, **(kwargs or {}))
+
+
+_COPIES = {overload(name) for name in COPIES}
+_KERNELS = {overload(name): rule for name, rule in WITHOUT_VALUES.items()}
 
 
 def prove_no_sync(
@@ -108,30 +112,30 @@ def prove_no_sync(
     )
 
     skip = tuple(skip)
-    first, inside = _First(skip=skip), _Inside(skip)
+    first = _First(skip=skip)
+    kernels = _Kernels(first)
     failure: Exception | None = None
     with FakeTensorMode():
         given = tuple(arguments(device))
-        with _listening(first, device), inside:
+        with _listening(first, device), kernels:
             try:
                 function(*given)
             except Exception as error:
                 failure = error
     if first.call is not None:
-        return Proof("refuted", f"{first.call} asks for a value", device, first.site)
-    if failure is None and inside.name:
-        return Proof("undecided", f"{inside.name} may look at values in its kernel", device, inside.site)
+        return Proof("refuted", f"{first.call} makes the host wait", device, first.site)
+    if failure is None and kernels.doubt:
+        return Proof("undecided", f"{kernels.doubt} may look at values in its kernel", device, kernels.doubt_site)
     if failure is None:
         return Proof("proved", "it ran to its end, and no tensor had a value", device)
     site = site_of_traceback(failure.__traceback__, skip)
     if isinstance(failure, (DataDependentOutputException, DynamicOutputShapeException)):
-        return Proof("refuted", f"{failure.func} asks for a value", device, site)
+        return Proof("refuted", f"{failure.func} makes the host wait", device, site)
     return Proof("undecided", f"{type(failure).__name__}: {_first_line(failure)}", device, site)
 
 
 @contextmanager
 def _listening(first: _First, device: str) -> Iterator[None]:
-    operators.watch_copies()
     backend = Dispatch()
     backend.start(first)
     try:

@@ -32,6 +32,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         return (yield)
     from . import forbid_syncs
 
+    __tracebackhide__ = True
     with forbid_syncs(*marker.args, **marker.kwargs):
         return (yield)
 

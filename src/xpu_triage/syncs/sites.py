@@ -56,9 +56,7 @@ def site_of(frame: FrameType | None, skip: Iterable[str] = ()) -> Site:
         module = str(frame.f_globals.get("__name__", ""))
         code = frame.f_code
         if not (_is_library(code.co_filename, module, code.co_name) or _within(module, skip)):
-            return Site(
-                _shown(code.co_filename, module), frame.f_lineno or 0, code.co_name, file=code.co_filename
-            )
+            return Site(_shown(code.co_filename, module), frame.f_lineno or 0, code.co_name, file=code.co_filename)
         frame = frame.f_back
     return UNKNOWN
 
@@ -95,9 +93,7 @@ def _within(module: str, packages: Iterable[str]) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _shown(filename: str, module: str) -> str:
     """The file from its top package down: the same on every machine. A notebook's cell is `<cell>`."""
-    if filename.startswith("<ipython-input") or any(
-        p.startswith("ipykernel_") for p in PurePath(filename).parts
-    ):
+    if filename.startswith("<ipython-input") or any(p.startswith("ipykernel_") for p in PurePath(filename).parts):
         return "<cell>"
     if filename.startswith("<"):
         return filename

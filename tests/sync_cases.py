@@ -1,5 +1,5 @@
-"""Lines of ordinary code that read from a device, and lines that do not. Each stands in one line, because its line number
-is what a counter has to name. `d` holds the tensors; they may live on any device."""
+"""Lines of ordinary code that read from a device, and lines that do not. Each stands in one line, because its line
+number is what a counter has to name. `d` holds the tensors; they may live on any device."""
 
 from __future__ import annotations
 
@@ -36,8 +36,12 @@ class Data:
     def on(cls, device: str) -> Data:
         x = torch.tensor([1.5, -0.5, 2.5, -1.0, 0.5, -2.0])
         y = torch.arange(12.0).view(3, 4)
-        return cls(*(t.to(device) for t in (
-            x, y, x > 0, torch.tensor([True, False, True]), torch.tensor(2), torch.tensor([1, 0, 2]))))
+        return cls(
+            *(
+                t.to(device)
+                for t in (x, y, x > 0, torch.tensor([True, False, True]), torch.tensor(2), torch.tensor([1, 0, 2]))
+            )
+        )
 
 
 Case = Callable[[Data], Any]
@@ -121,6 +125,7 @@ ONE: dict[str, Case] = {
     "arange": lambda d: torch.arange(d.two),
     "full": lambda d: torch.full((2,), d.two),
     "alpha": lambda d: d.x.add(d.x, alpha=d.two),
+    "synchronize": lambda d: torch.get_device_module(d.x.device).synchronize(),
     "is_nonzero": lambda d: d.two.is_nonzero(),
     "torch.tensor of a tensor's value": lambda d: torch.tensor([d.two]),
 }
@@ -132,6 +137,9 @@ ONE_ON_CPU: dict[str, Case] = {
     "array": lambda d: np.array(d.x),
     "pickle": lambda d: pickle.dumps(d.x),
     "masked_fill by a tensor": lambda d: d.x.masked_fill(d.mask, d.x[0]),
+    "normal by tensors": lambda d: torch.normal(d.x, d.x.abs()),
+    "normal by a tensor": lambda d: torch.normal(0.0, d.x.abs()),
+    "cholesky": lambda d: torch.linalg.cholesky(torch.eye(3)),
     "index_fill by a tensor": lambda d: d.x.index_fill(0, d.ids, d.x[0]),
     "assigning a tensor's number": lambda d: d.x.__setitem__(d.mask, d.x.sum()),
 }
@@ -142,6 +150,7 @@ SEVERAL: dict[str, tuple[int, Case]] = {
     "changing what a mask selects": (2, changes),
     "two numbers": (2, lambda d: (d.two.item(), d.x[0].item())),
     "sorting": (2, lambda d: sorted(d.y[0, :3].unbind())),
+    "linspace": (2, lambda d: torch.linspace(d.x[0], d.x[1], 3)),
     "a range of two": (2, lambda d: range(d.two, d.two)),
 }
 
