@@ -62,5 +62,5 @@ $(VENV)/.notebooks: $(PINS) | $(PY)
 	@touch $@ $(VENV)/.report
 
 $(VENV)/.dev: $(PINS) | $(PY)
-	@$(PIP) -e '.[dev,bench]'
-	@touch $@ $(VENV)/.notebooks $(VENV)/.report
+	@$(PIP) -e '.[dev,bench,lab]'
+	@touch $@ $(VENV)/.notebooks $(VENV)/.report $(VENV)/.lab

@@ -72,5 +72,5 @@ def test_torch_is_tested_at_one_version_and_torch_npu_never_comes_by_default(pro
 
 def test_what_the_tests_import_is_in_the_extra_that_they_install(root, extras):
     makefile = (root / "Makefile").read_text()
-    assert "-e '.[dev,bench]'" in makefile
+    assert "-e '.[dev,bench,lab]'" in makefile
     assert {"pytest", "hypothesis", "ruff", "mypy", "nbstripout", "playwright"} <= {r.name for r in extras["dev"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +46,23 @@ def test_the_traces_that_ship_are_byte_for_byte_what_the_lab_records(tool: Modul
         stored, now = (root / "playbook/incidents" / recording.path).read_bytes(), tool.recorded(recording)
         assert gzip.decompress(now) == gzip.decompress(stored), f"{recording.path}: {AGAIN}"
         assert now == stored, "the same trace, packed by another zlib"
+
+
+def test_a_run_after_syncs_were_counted_in_the_process_is_the_same(tmp_path: Path):
+    """The counter stays among the operators once it was used; its frames are none of the workload's."""
+    script = (
+        "import sys, pathlib\nfrom xpu_triage import lab\nfrom xpu_triage.syncs import count_syncs\n"
+        "def record(name):\n"
+        "    lab.run('item-per-step', batch=4, vocab=50, steps=2, out=pathlib.Path(sys.argv[1]) / name)\n"
+        "record('before')\nwith count_syncs('dispatch') as syncs: record('counted')\n"
+        "record('after')\nprint(len(syncs.rows))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert int(done.stdout) > 0
+    before, after = ((tmp_path / name / "trace.json.gz").read_bytes() for name in ("before", "after"))
+    assert after == before
 
 
 def test_the_tool_stores_what_differs_and_with_check_only_says_so(

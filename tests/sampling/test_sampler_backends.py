@@ -44,7 +44,7 @@ def chosen(device_type: str, *parameters: dict, has: bool = True) -> backends.Ch
         ("npu", [{"top_k": 1024}, {}], "torch"),
         ("npu", [{"top_k": 50, "seed": 1}], "torch"),
     ],
-    ids=str,
+    ids=lambda value: re.sub(r" at 0x[0-9a-f]+", "", str(value)),
 )
 def test_the_first_backend_that_takes_the_batch_is_chosen(device_type, parameters, name):
     assert chosen(device_type, *parameters).name == name

@@ -52,7 +52,7 @@ def flags(batch: SamplingBatch) -> dict[str, bool]:
         ({"seed": 0}, {"any_seeded"}, VOCAB),
         ({"generator": torch.Generator()}, {"any_seeded"}, VOCAB),
     ],
-    ids=str,
+    ids=[f"case-{i}" for i in range(16)],
 )
 def test_each_parameter_raises_the_flags_it_needs_and_no_other(parameters, true, largest_k):
     batch = batch_of(parameters)
