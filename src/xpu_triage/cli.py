@@ -59,19 +59,21 @@ def _parser() -> argparse.ArgumentParser:
 def _diagnose(args: argparse.Namespace) -> int:
     from .contract import to_json
 
+    if args.report:
+        from .report import check_target, write_report
+
+        check_target(args.evidence, args.report)
     with _progress() as progress:
         diagnosis = diagnose(*args.evidence, progress=progress)
-    if args.report:
-        from .report import write_report
-
-        write_report(args.evidence, args.report)
     if args.json:
         print(json.dumps(to_json(diagnosis), indent=2, allow_nan=False))
     else:
         from .render import print_diagnosis
 
         print_diagnosis(diagnosis)
-    if args.report:
+    if args.report:  # after the verdict: a report that fails must not cost the answer
+        sys.stdout.flush()
+        write_report(args.evidence, args.report)
         print(f"report: {args.report}", file=sys.stderr if args.json else sys.stdout)
     return diagnosis.exit_code
 
