@@ -321,7 +321,7 @@ def test_a_first_use_toll_in_every_step_is_not_settled_as_a_warm_up():
 @pytest.mark.parametrize("beside", [
     {"serving.prompt_tokens": 30_000},                                      # the later ones find their prefix
     {"serving.prompt_tokens": 30_000, "warmup.compiles": 1},
-    {"kv.prefix_hit_fraction": 0.9, "warmup.compiles": 5},
+    {"kv.prefix_hit_fraction": 0.9, "warmup.compiles": 2},
     {"step.wall_ms": 30},                                                   # a prefill against a step of decode
 ])
 def test_a_slow_first_request_that_prefill_explains_is_no_warm_up(beside):
@@ -348,6 +348,8 @@ def test_a_device_at_zero_is_no_fallback_beside_another_explanation(explains):
     {"serving.concurrency": 1, "serving.request_decode_tokens_per_s": 6, "serving.prefill_tokens_per_s": 25,
      "serving.prompt_tokens": 22},
     {"placement.planned_fraction": 0.5, "placement.loaded_fraction": 0.5, "serving.concurrency": 1},
+    {"log.backend": "cpu", "device.utilization_fraction": 0.0, "serving.concurrency": 1,
+     "serving.request_decode_tokens_per_s": 3, "process.busiest_cpu_cores": 16},
 ])
 def test_a_little_used_device_or_a_placement_as_planned_is_no_fallback_yet(figures):
     assert verdict_of(figures).id is None
@@ -376,6 +378,21 @@ COPIES = {"device.busy_fraction": 0.9, "device.copy_fraction": 0.5, "device.comp
 def test_copies_are_on_the_link_only_where_they_are_seen_to_go_to_or_from_the_host():
     assert "the link to the host. Copies" in verdict_of({**COPIES, "sync.copy_ms": 22}).summary
     assert "copies. Copies alone" in verdict_of({**COPIES, "sync.copy_ms": 0.1}).summary
+
+
+def test_copies_that_other_work_covers_are_no_road_that_is_full():
+    covered = {"sync.copy_ms": 8, "step.wall_ms": 10, "device.busy_fraction": 0.5}
+    assert verdict_of({**covered, "device.copy_fraction": 0.4}).level is Level.CONFIRMED
+    assert verdict_of({**covered, "device.copy_fraction": 0.05}).id is None
+
+
+def test_where_the_trace_gives_the_share_of_collectives_the_larger_share_of_kernels_comes_first():
+    verdict = verdict_of({"device.busy_fraction": 0.85, "device.compute_fraction": 0.6, "device.comm_fraction": 0.22,
+                          "device.copy_fraction": 0.03, "comm.calls_per_step": 8, "comm.min_us": 2500,
+                          "step.wall_ms": 90, "kernel.top_name": "ncclSendRecv",
+                          "kernel.top_fraction": 0.35})
+    assert verdict.id == "kernel-bound"
+    assert "Second: comm-bound (22% of the time)" in verdict.summary
 
 
 def test_a_collective_needs_a_clear_ratio_to_be_taken_for_waiting():

@@ -34,7 +34,8 @@ def contradictions(signals: Signals) -> tuple[Contradiction, ...]:
 def _no_operator(signals: Signals) -> Iterator[Contradiction]:
     """Somebody looked and saw no operator on a CPU, and yet it has a share of the time."""
     operator, share = signals.value("fallback.op"), signals.value("fallback.fraction")
-    if str(operator).casefold() == "none" and isinstance(share, int | float) and share > SUM_TOLERANCE:
+    looked = isinstance(operator, str) and operator.casefold() == "none"
+    if looked and isinstance(share, int | float) and share > SUM_TOLERANCE:
         yield _contradiction(f"fallback.op says none, but fallback.fraction is {figure(share)}",
                              "fallback.op", "fallback.fraction")
 

@@ -29,8 +29,14 @@ COLOURS = {Level.CONFIRMED: "red", Level.PROBABLE: "yellow", Level.NOT_ENOUGH: "
 
 def console() -> Console:
     """A console for stdout; a fixed width where it is no terminal, so that output can be compared."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    out = _Out(highlight=False)
+    return out if out.is_terminal else _Out(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+
+
+class _Out(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever read our output has left, which is no failure: let the command decide."""
+        raise BrokenPipeError
 
 
 def print_diagnosis(diagnosis: Diagnosis, out: Console | None = None) -> None:

@@ -164,9 +164,11 @@ def _what(found: Sequence[Weighed], applied: Sequence[Limit]) -> str:
 
 
 def _second(found: Sequence[Weighed]) -> Weighed | None:
-    """Of the other live hypotheses the one with the largest share of the time; without shares the best supported."""
+    """Of the other live hypotheses the one with the next largest share of the time; without shares the best
+    supported. A share larger than the first one's is no second finding: it is what the device does beside its idle."""
     live = [w for w in found[1:] if w.refuted_by is None and w.score > 0]
-    return max((w for w in live if (w.share or 0.0) >= SECOND_SHARE), key=lambda w: w.share or 0.0,
+    most = found[0].share or 1.0
+    return max((w for w in live if SECOND_SHARE <= (w.share or 0.0) <= most), key=lambda w: w.share or 0.0,
                default=live[0] if live else None)
 
 

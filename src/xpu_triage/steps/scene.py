@@ -10,7 +10,7 @@ import numpy as np
 from ..trace import Ints, Kind, Trace
 from .host import Host, NameTable
 from .intervals import Bools
-from .patterns import COPY_DIRECTION, TO_DEVICE, TO_HOST
+from .patterns import COLLECTIVE, COPY_DIRECTION, GRAPH_REPLAY, HOST_EXCHANGE, TO_DEVICE, TO_HOST
 from .results import Steps
 
 FEEDS_SHARE = 0.05
@@ -75,6 +75,32 @@ class Scene:
         return found
 
     @cached_property
+    def launched_below(self) -> Bools:
+        """bool, one entry a host row in forest order: it, or a row inside it, launched recorded device work."""
+        index = self.host.index(self.trace.launch[self.trace.on_device])
+        counts = np.bincount(index[index >= 0], minlength=len(self.host))
+        return np.asarray(self.host.below(counts) > 0)
+
+    @cached_property
+    def lost_replays(self) -> Ints:
+        """int64, rows of the trace: graph launches none of whose device work was recorded, in time order.
+
+        A driver's call lies inside the runtime's of the same launch, and either may carry the link.
+        """
+        host, calls = self.host, self.host_rows(GRAPH_REPLAY, Kind.RUNTIME)
+        outermost = host.outermost(np.flatnonzero(calls))
+        lost: Ints = np.sort(host.row[outermost[~self.launched_below[outermost]]])
+        return lost
+
+    @cached_property
+    def exchanges(self) -> Bools:
+        """bool, one entry a host row in forest order: ranks talk to each other through the host in it."""
+        found = self.host_rows(HOST_EXCHANGE, Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION)
+        if len(self.lead_rows):
+            found |= self.host_rows(COLLECTIVE, Kind.HOST_OP) & ~self.launched_below
+        return found
+
+    @cached_property
     def self_ns(self) -> Ints:
         """int64 ns, one entry a host row in forest order: its time inside the window without its
         children's."""
@@ -85,7 +111,9 @@ class Scene:
         np.maximum(inside, 0, out=inside)
         nested = host.parent >= 0
         inside -= np.bincount(host.parent[nested], inside[nested], len(host)).astype(np.int64)
-        return np.maximum(inside, 0, out=inside)
+        np.maximum(inside, 0, out=inside)
+        own: Ints = inside
+        return own
 
     @cached_property
     def launches_by_thread(self) -> Ints:
