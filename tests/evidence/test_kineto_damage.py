@@ -105,6 +105,17 @@ def test_the_note_of_a_cut_names_the_byte_and_the_last_event(tmp_path: Path) -> 
     assert "starts at 1.500 ms" in note
 
 
+def test_a_cut_file_that_is_not_in_order_of_time_may_lack_anything(tmp_path: Path) -> None:
+    """Profilers write by kind and thread: a cut then takes device work from everywhere, and no time."""
+    ordered = text_of([span("cpu_op", f"op{i}", 10 * i, 5) for i in range(40)])[:-60]
+    grouped = text_of([span(kind, f"{kind}{i}", 10 * i, 5) for kind in ("cpu_op", "kernel") for i in range(40)])
+    assert not kineto.read(written(tmp_path / "ordered.json", ordered)).incomplete
+    cut = kineto.read(written(tmp_path / "grouped.json", grouped[:-1000]))
+    assert cut.incomplete
+    assert "not written in order of time" in " ".join(cut.notes)
+    assert not kineto.read(written(tmp_path / "whole.json", grouped)).incomplete
+
+
 def test_what_comes_before_damage_in_a_gzip_stream_is_read(tmp_path: Path) -> None:
     first, second = gzip.compress(text_of(EVENTS)[:-30]), bytearray(gzip.compress(text_of(EVENTS)[-30:]))
     second[12] ^= 0xFF

@@ -300,7 +300,8 @@ def test_where_the_launching_thread_is_silent_for_long_none_is_not_claimed() -> 
     forward(rows, 8000)
     walked = walk(rows.trace())
     assert value(walked, "idle.unrecorded_fraction") == pytest.approx(7000 / 9010, abs=0.001)
-    assert "not recorded" in walked.unknown["fallback.fraction"]
+    assert "in the capture" in walked.unknown["fallback.fraction"]
+    assert "fallback.fraction" not in {signal.name for signal in walked.signals}
 
 
 def test_copies_without_direction_tell_nothing() -> None:

@@ -83,7 +83,9 @@ def cannot_show(scene: Scene) -> str:
         return "no operator rows: device and runtime calls alone do not tell where an operator ran"
     copies = trace.kind == Kind.COPY
     told = scene.copies_down | scene.copies_up | scene.names.rows(COPY_DIRECTION, Kind.COPY)
-    return "" if told.any() or not copies.any() else "the copies do not say their direction"
+    if copies.any():
+        return "" if told.any() else "the copies do not say their direction"
+    return "no copies between host and device in the capture: a fallback's copies would not be seen either"
 
 
 def find_fallbacks(scene: Scene) -> Fallbacks:

@@ -145,7 +145,8 @@ class _Classifier:
         nothing_linked = (self.launch < 0) & (silent == self.returned - self.spans.start)
         other_device = self._most(self._other_device())
         rules = (
-            (Cause.HIDDEN, self._lost_replays() > 0),
+            # an operator seen to run on a CPU between its copies is seen, whatever else the capture lacks
+            (Cause.HIDDEN, ((self._lost_launches() > 0) | scene.trace.incomplete) & ~in_fallback),
             (Cause.HIDDEN, (self.stall > STALL_NS) & self._most(self.stall)),
             (Cause.TURNAROUND, self.queued & (self.stall <= STALL_NS)),
             (Cause.HIDDEN, (blocked > BLOCKED_NS) & self._most(blocked) & ~other_device),
@@ -192,11 +193,11 @@ class _Classifier:
         concentrated = 2 * ns[0] > ns.sum()
         return ~none if 2 * even.sum() > count and not concentrated else none
 
-    def _lost_replays(self) -> Ints:
-        """Graph launches without device rows, from the launch of the work before each gap to that of the work after
+    def _lost_launches(self) -> Ints:
+        """Launches without device rows, from the launch of the work before each gap to that of the work after
         it, on the same thread: the device ran them in between."""
         trace, spans = self.scene.trace, self.spans
-        out, lost = np.zeros(self.count, np.int64), self.scene.lost_replays
+        out, lost = np.zeros(self.count, np.int64), self.scene.lost_launches
         if not len(lost):
             return out
         before = np.where(spans.before >= 0, trace.launch[spans.before], NOT_LINKED)

@@ -8,8 +8,9 @@ import sys
 GRAPH_LAUNCH = re.compile(r"graph_?launch|aclmdl(RI)?Execute|CommandBufferEnqueue|CommandListAppend", re.I)
 """One call that replays many recorded kernels (CUDA, HIP, XPU, Ascend)."""
 
-GRAPH_REPLAY = re.compile(r"graph_?launch|aclmdl(RI)?Execute", re.I)
-"""The calls of these that hand over a whole graph and nothing else: one of them always means device work."""
+DEVICE_LAUNCH = re.compile(
+    r"graph_?launch|aclmdl(RI)?Execute|LaunchKernel|LaunchCooperativeKernel|EnqueueKernelLaunch", re.I)
+"""Runtime calls that hand over a kernel or a graph and nothing else: each of them always means device work."""
 
 LAUNCH_CALL = re.compile(r"launch|Enqueue.*Kernel|aclnn|aclmdl(RI)?Execute", re.I)
 """A call that hands a kernel or a whole graph to the device, whether or not that device work was recorded."""

@@ -54,7 +54,7 @@ def about_device(scene: Scene, time: DeviceTime, work: GapWork, fallbacks: Fallb
         notes.append("no host rows: the device's side alone; why it was idle cannot be said")
     if len(time.rows) < FEW_EVENTS:
         notes.append(f"only {len(time.rows)} device events")
-    notes += _lost_replays(scene) + _waits_in_queue(scene, time) + _hidden_syncs(scene)
+    notes += _lost_launches(scene) + _waits_in_queue(scene, time) + _hidden_syncs(scene)
     if fallbacks.doubt:
         notes.append(fallbacks.doubt)
     op = fallbacks.heaviest(scene.left, scene.right)
@@ -78,15 +78,15 @@ def _hidden_work(scene: Scene, work: GapWork) -> list[str]:
             f"it had work in its queue, so that the capture lacks work{where}"]
 
 
-def _lost_replays(scene: Scene) -> list[str]:
-    """Graph launches that left no device rows."""
-    lost = scene.lost_replays
+def _lost_launches(scene: Scene) -> list[str]:
+    """Launches that left no device rows."""
+    lost = scene.lost_launches
     count = int(starts_inside(scene, lost).sum()) if len(lost) else 0
     if not count:
         return []
-    calls = "1 graph launch has" if count == 1 else f"{count:,} graph launches have"
+    calls = "1 launch has" if count == 1 else f"{count:,} launches have"
     return [f"{calls} no device work in the capture (mostly {site_of(scene, lost, np.ones_like(lost))}): the profiler "
-            "did not record what those graphs ran, and idle around them is hidden work"]
+            "did not record it or the file is cut, and idle around them is hidden work"]
 
 
 def _waits_in_queue(scene: Scene, time: DeviceTime) -> list[str]:

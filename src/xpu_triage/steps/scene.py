@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from ..trace import Ints, Kind, Trace
+from ..trace import NOT_LINKED, Ints, Kind, Trace
 from .host import Host, NameTable
 from .intervals import Bools
-from .patterns import COLLECTIVE, COPY_DIRECTION, GRAPH_REPLAY, HOST_EXCHANGE, TO_DEVICE, TO_HOST
+from .patterns import COLLECTIVE, COPY_DIRECTION, DEVICE_LAUNCH, HOST_EXCHANGE, TO_DEVICE, TO_HOST
 from .results import Steps
 
 FEEDS_SHARE = 0.05
@@ -82,15 +82,18 @@ class Scene:
         return np.asarray(self.host.below(counts) > 0)
 
     @cached_property
-    def lost_replays(self) -> Ints:
-        """int64, rows of the trace: graph launches none of whose device work was recorded, in time order.
+    def lost_launches(self) -> Ints:
+        """int64, rows of the trace: launches none of whose device work was recorded, in time order: a profiler that
+        drops kernels (of graphs, of a full buffer), or a file cut before its device rows.
 
-        A driver's call lies inside the runtime's of the same launch, and either may carry the link.
+        A driver's call lies inside the runtime's of the same launch, and either may carry the link. In complete
+        captures there is not one. Where most device rows have no link at all, this cannot be told: then none.
         """
-        host, calls = self.host, self.host_rows(GRAPH_REPLAY, Kind.RUNTIME)
+        host, calls = self.host, self.host_rows(DEVICE_LAUNCH, Kind.RUNTIME)
         outermost = host.outermost(np.flatnonzero(calls))
         lost: Ints = np.sort(host.row[outermost[~self.launched_below[outermost]]])
-        return lost
+        device = self.trace.launch[self.trace.on_device]
+        return lost if 2 * int((device == NOT_LINKED).sum()) < len(device) else lost[:0]
 
     @cached_property
     def exchanges(self) -> Bools:
