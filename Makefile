@@ -29,7 +29,9 @@ lint: $(VENV)/.dev
 	$(PY) -m mypy
 
 lab: $(VENV)/.notebooks
-	$(VENV)/bin/jupyter lab --ServerApp.root_dir=. notebooks/00_triage.ipynb
+	$(VENV)/bin/jupyter lab --ServerApp.root_dir=. $(if $(filter 0,$(shell id -u)),--allow-root) \
+		--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --LabApp.news_url= \
+		notebooks/00_triage.ipynb
 
 notebooks: $(VENV)/.dev
 	$(PY) tools/notebooks.py

@@ -95,3 +95,15 @@ def test_any_figures_are_checked_without_harm(names, data):
     for found in contradictions(typed(figures)):
         assert found.text
         assert "nan" not in found.text
+
+
+def test_no_operator_on_a_cpu_beside_a_share_for_one():
+    assert [c.signals for c in contradictions(typed({"fallback.op": "none", "fallback.fraction": 0.4}))] == [
+        ("fallback.op", "fallback.fraction")]
+    assert contradictions(typed({"fallback.op": "none", "fallback.fraction": 0.0})) == ()
+
+
+@pytest.mark.parametrize("beside", ["device.busy_fraction", "roofline.bandwidth_fraction"])
+def test_a_busy_device_beside_a_fallback_that_leaves_it_no_time(beside):
+    assert "= 1.4" in contradictions(typed({beside: 0.8, "fallback.fraction": 0.6}))[0].text
+    assert contradictions(typed({beside: 0.5, "fallback.fraction": 0.6})) == ()                   # 1.1: overlap

@@ -80,11 +80,12 @@ PROBABLE = [
     ("no-fault", {"host.top_op": "sampler", "host.top_op_fraction": 0.6, "host.timer_drained": False}),
     ("no-fault", {"host.timed_sum_ratio": 0.08}),
     ("no-fault", {"ab.profiler_ratio": 1.6}),
-    ("no-fault", {"ab.spread_fraction": 0.35}),
+    ("no-fault", {"ab.spread_fraction": 0.35, "kv.prefix_hit_fraction": 0.6, "kv.shared_prefix_fraction": 0.1}),
     ("no-fault", {"serving.decode_tokens_per_s": 2980, "serving.reference_tokens_per_s": 3010}),
     ("no-fault", {"latency.queue_ms": 9000, "latency.ttft_ms": 9600, "device.utilization_fraction": 0.97,
                   "serving.running": 64, "serving.running_limit": 64, "serving.waiting": 70}),
-    ("no-fault", {"idle.no_work_fraction": 0.7, "device.busy_fraction": 0.25, "serving.waiting": 0}),
+    ("no-fault", {"idle.no_work_fraction": 0.7, "device.busy_fraction": 0.25, "serving.running": 0,
+                  "serving.waiting": 0}),
 ]
 
 CONFIRMED = [
@@ -263,7 +264,7 @@ def test_a_reported_power_limit_does_not_throttle_a_step_at_the_memory_limit():
 def test_the_road_of_a_bandwidth_bound_step_is_named():
     memory = verdict_of({"roofline.bandwidth_fraction": 0.7})
     link = verdict_of({"device.busy_fraction": 0.92, "device.copy_fraction": 0.55, "device.compute_fraction": 0.37,
-                       "device.comm_fraction": 0})
+                       "device.comm_fraction": 0, "kernel.top_name": "Memcpy HtoD (Pageable -> Device)"})
     assert (memory.id, link.id) == ("bandwidth-bound", "bandwidth-bound")
     assert "road: device memory" in memory.summary
     assert "road: the link to the host" in link.summary
@@ -272,7 +273,7 @@ def test_the_road_of_a_bandwidth_bound_step_is_named():
 @pytest.mark.parametrize(("figures", "names"), [
     ({"host.timed_sum_ratio": 0.08}, "measuring:"),
     ({"ab.double_load_ratio": 1.9, "device.utilization_fraction": 0.98}, "limit:"),
-    ({"idle.no_work_fraction": 0.7, "device.busy_fraction": 0.25}, "no requests:"),
+    ({"idle.no_work_fraction": 0.7, "device.busy_fraction": 0.25, "serving.running": 0}, "no requests:"),
 ])
 def test_no_fault_names_which_it_is(figures, names):
     verdict = verdict_of(figures)
@@ -283,3 +284,127 @@ def test_no_fault_names_which_it_is(figures, names):
 def test_an_effect_inside_the_spread_of_repeats_is_no_statement():
     assert verdict_of({"ab.fewer_syncs_ratio": 0.93}).id == "implicit-sync"
     assert verdict_of({"ab.fewer_syncs_ratio": 0.93, "ab.spread_fraction": 0.09}).id is None
+
+
+# -- what looks like a cause and may be another
+
+@pytest.mark.parametrize("counted", [{}, {"serving.running": 12}, {"serving.waiting": 0}])
+def test_a_thread_that_waits_is_no_proof_of_no_requests(counted):
+    verdict = verdict_of({"idle.no_work_fraction": 0.8, "device.busy_fraction": 0.15, "step.wall_ms": 9, **counted})
+    assert verdict.id is None
+    assert "serving.running and serving.waiting" in verdict.next
+    assert "data loader" in verdict.next
+
+
+LONG_FIRST = {"warmup.first_step_excess_fraction": 0.8, "step.count": 7}
+
+
+def test_a_long_first_step_is_warm_up_where_the_device_idles_through_it_and_work_where_it_is_busy():
+    assert verdict_of({**LONG_FIRST, "device.busy_fraction": 0.2}).id == "warmup-compile"
+    busy = {**LONG_FIRST, "device.busy_fraction": 0.95, "device.compute_fraction": 0.94, "device.comm_fraction": 0}
+    assert verdict_of(busy).id == "kernel-bound"
+
+
+def test_a_first_step_that_is_long_for_idle_nobody_recorded_is_no_warm_up():
+    unrecorded = {"idle.launching_fraction": 0.0, "idle.host_op_fraction": 0.0, "idle.after_sync_fraction": 0.0,
+                  "idle.first_use_fraction": 0.0, "idle.peer_wait_fraction": 0.0, "idle.profiler_fraction": 0.0}
+    assert verdict_of({**LONG_FIRST, **unrecorded, "device.busy_fraction": 0.1,
+                       "idle.unrecorded_fraction": 0.75}).id is None
+
+
+def test_a_first_use_toll_in_every_step_is_not_settled_as_a_warm_up():
+    tolls = {"idle.first_use_fraction": 0.7, "device.busy_fraction": 0.25, "step.count": 11}
+    assert verdict_of({**tolls, "warmup.first_step_excess_fraction": 0.6}).level is Level.CONFIRMED
+    assert verdict_of({**tolls, "warmup.first_step_excess_fraction": 0.0}).level is Level.PROBABLE
+
+
+@pytest.mark.parametrize("beside", [
+    {"serving.prompt_tokens": 30_000},                                      # the later ones find their prefix
+    {"serving.prompt_tokens": 30_000, "warmup.compiles": 1},
+    {"kv.prefix_hit_fraction": 0.9, "warmup.compiles": 2},
+    {"step.wall_ms": 30},                                                   # a prefill against a step of decode
+])
+def test_a_slow_first_request_that_prefill_explains_is_no_warm_up(beside):
+    assert verdict_of({"warmup.first_ms": 3000, "warmup.repeat_ms": 31, **beside}).id is None
+
+
+ZERO = {"device.utilization_fraction": 0.01, "step.wall_ms": 1300, "serving.running": 40,
+        "serving.decode_tokens_per_s": 31}
+
+
+@pytest.mark.parametrize("explains", [
+    {"serving.features": "weight offload"}, {"serving.features": "frequency penalties"}, {"comm.host_ms": 1100},
+    {"sync.copy_ms": 1200}, {"latency.prefill_ms": 1200}, {"ab.plain_request_ratio": 0.05},
+    {"host.top_op": "sample_numpy", "host.top_op_ms": 1250},
+])
+def test_a_device_at_zero_is_no_fallback_beside_another_explanation(explains):
+    assert verdict_of(ZERO).id == "cpu-fallback"
+    assert verdict_of({**ZERO, **explains}).id != "cpu-fallback"
+
+
+@pytest.mark.parametrize("figures", [
+    {"device.utilization_fraction": 0.24, "serving.running": 3, "process.busiest_cpu_cores": 5, "step.wall_ms": 30},
+    {"device.utilization_fraction": 0.26, "serving.running": 1, "device.memory_used_fraction": 0.04},
+    {"serving.concurrency": 1, "serving.request_decode_tokens_per_s": 6, "serving.prefill_tokens_per_s": 25,
+     "serving.prompt_tokens": 22},
+    {"placement.planned_fraction": 0.5, "placement.loaded_fraction": 0.5, "serving.concurrency": 1},
+    {"log.backend": "cpu", "device.utilization_fraction": 0.0, "serving.concurrency": 1,
+     "serving.request_decode_tokens_per_s": 3, "process.busiest_cpu_cores": 16},
+])
+def test_a_little_used_device_or_a_placement_as_planned_is_no_fallback_yet(figures):
+    assert verdict_of(figures).id is None
+
+
+@pytest.mark.parametrize("figures", [
+    {"ab.other_device_ratio": 0.5, "device.utilization_fraction": 0.97},    # a larger device
+    {"ab.other_device_ratio": 0.5, "clock.core_fraction": 0.83},
+    {"step.drift_ratio": 1.25, "serving.running": 40},                      # contexts grow
+    {"step.drift_ratio": 1.2, "clock.core_fraction": 0.82},
+    {"power.limit_fraction": 0.65, "power.draw_fraction": 0.98, "clock.core_fraction": 0.8,
+     "clock.memory_fraction": 1.0, "clock.limit_reason": "power cap"},
+])
+def test_slower_than_another_or_later_is_no_throttling_without_a_clock_far_below(figures):
+    assert verdict_of(figures).id is None
+
+
+def test_a_difference_inside_the_spread_is_no_statement_and_no_proof_of_health():
+    assert verdict_of({"ab.graph_ratio": 0.8, "ab.spread_fraction": 0.28}).id is None
+
+
+COPIES = {"device.busy_fraction": 0.9, "device.copy_fraction": 0.5, "device.compute_fraction": 0.4,
+          "device.comm_fraction": 0, "step.wall_ms": 50}
+
+
+def test_copies_are_on_the_link_only_where_they_are_seen_to_go_to_or_from_the_host():
+    assert "the link to the host. Copies" in verdict_of({**COPIES, "sync.copy_ms": 22}).summary
+    assert "copies. Copies alone" in verdict_of({**COPIES, "sync.copy_ms": 0.1}).summary
+
+
+def test_copies_that_other_work_covers_are_no_road_that_is_full():
+    covered = {"sync.copy_ms": 8, "step.wall_ms": 10, "device.busy_fraction": 0.5}
+    assert verdict_of({**covered, "device.copy_fraction": 0.4}).level is Level.CONFIRMED
+    assert verdict_of({**covered, "device.copy_fraction": 0.05}).id is None
+
+
+def test_where_the_trace_gives_the_share_of_collectives_the_larger_share_of_kernels_comes_first():
+    verdict = verdict_of({"device.busy_fraction": 0.85, "device.compute_fraction": 0.6, "device.comm_fraction": 0.22,
+                          "device.copy_fraction": 0.03, "comm.calls_per_step": 8, "comm.min_us": 2500,
+                          "step.wall_ms": 90, "kernel.top_name": "ncclSendRecv",
+                          "kernel.top_fraction": 0.35})
+    assert verdict.id == "kernel-bound"
+    assert "Second: comm-bound (22% of the time)" in verdict.summary
+
+
+def test_a_collective_needs_a_clear_ratio_to_be_taken_for_waiting():
+    ranks = {"device.busy_fraction": 0.95, "device.comm_fraction": 0.5, "device.compute_fraction": 0.45,
+             "comm.calls_per_step": 60, "step.wall_ms": 40, "comm.max_us": 330}
+    assert verdict_of({**ranks, "comm.min_us": 50}).id == "comm-bound"      # 3 of 20 ms, 0.15
+    assert verdict_of({**ranks, "comm.min_us": 5}).id is None               # 0.3 of 20 ms, 0.015
+
+
+def test_a_healthy_busy_device_reads_as_a_limit_and_says_what_was_looked_for():
+    verdict = verdict_of({"device.busy_fraction": 0.97, "device.compute_fraction": 0.96, "device.comm_fraction": 0,
+                          "fallback.fraction": 0, "idle.launching_fraction": 0.01, "idle.host_op_fraction": 0.0})
+    assert verdict.id == "kernel-bound"
+    assert "nothing on the host holds it up" in verdict.summary
+    assert {"cpu-fallback", "launch-bound", "host-bound"} <= {r.id for r in verdict.ruled_out}

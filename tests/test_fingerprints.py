@@ -73,6 +73,8 @@ ONE_WAY = {
     # who has the first may take it for the second, and who has the second is not misled to the first
     ("wrong-backend", "launch-bound"): "a slow kernel at batch 1 looks like launching, not the reverse",
     ("warmup-compile", "host-bound"): "a compiler is host work; steady host work does not go away",
+    ("kernel-bound", "cpu-fallback"): "said to be absent beside a busy device; a fallback leaves it idle",
+    ("kernel-bound", "host-bound"): "said to be absent beside a busy device; host work leaves it idle",
     ("no-fault", "kernel-bound"): "a device at its limit looks like slow kernels; theirs asks for it",
     ("prefill-starves-decode", "kernel-bound"): "prefills fill the device; a slow kernel stalls nobody",
     ("prefill-starves-decode", "network-frontend"): "a stalled stream looks like the network; not the reverse",

@@ -82,6 +82,15 @@ def test_a_trace_without_device_work_says_so_in_words():
     assert "holds no device work" in verdict.summary
 
 
+def test_without_device_work_it_asks_for_the_device_where_operators_are_there_and_else_for_the_process():
+    nothing = {"step.method": "annotation", "step.wall_ms": 70}
+    pages = fingerprints.load()
+    assert "Record the process that runs the model" in judge(typed(nothing), pages).next
+    operators = judge(typed({**nothing, "host.top_op": "aten::addmm"}), pages)
+    assert "which device was meant" in operators.next
+    assert "Record the process" not in operators.next
+
+
 @pytest.mark.parametrize(("text", "says"), [
     ("---\nlimits:\n  - {when: step.wall_ms > 3}\n---\n", "a limit has the parts"),
     ("---\nlimits:\n  - {when: step.wall_ms, withhold: [], says: a, next: b, source: c}\n---\n", "is no condition"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sheets import typed, verdict_of
 from xpu_triage import fingerprints, limits
 from xpu_triage.catalogue import CATALOGUE
+from xpu_triage.contradictions import contradictions
 from xpu_triage.signals import Signals
 from xpu_triage.verdict import Contradiction, Level, judge
 from xpu_triage.weighing import weigh
@@ -82,10 +83,11 @@ def test_two_equally_supported_hypotheses_are_no_verdict_and_the_next_measuremen
     assert "idle.launching_fraction" in verdict.next or "idle.host_op_fraction" in verdict.next
 
 
-def test_what_settles_it_makes_it_confirmed_and_next_is_how_to_prove_the_fix():
+def test_what_settles_it_makes_it_confirmed_and_next_is_the_first_action_and_its_proof():
     verdict = verdict_of({"ab.graph_ratio": 0.55, "device.busy_fraction": 0.4})
     assert (verdict.level, verdict.id) == (Level.CONFIRMED, "launch-bound")
-    assert verdict.next == verdict.verify
+    assert verdict.next.startswith("Turn graph capture on")
+    assert verdict.next.endswith(verdict.verify)
     assert verdict.fix
 
 
@@ -183,7 +185,7 @@ def test_look_alikes_are_ruled_out_with_the_reason():
     assert verdict.id == "launch-bound"
     assert "fallback.fraction 0 ≤ 0.03" in reasons["cpu-fallback"]
     assert "idle.host_op_fraction 0.01 < 0.03" in reasons["host-bound"]
-    assert reasons["warmup-compile"] == "nothing that was measured speaks for it"
+    assert "warmup-compile" not in reasons  # nobody looked, which rules nothing out
 
 
 def test_a_look_alike_that_is_as_well_supported_is_not_ruled_out():
@@ -211,3 +213,28 @@ def test_names_from_evidence_come_out_harmless():
     verdict = verdict_of({"fallback.op": "aten::x\x1b[31m\n", "fallback.fraction": 0.6})
     texts = [verdict.summary, verdict.next, *(r.text for h in verdict.hypotheses for r in (*h.for_, *h.against))]
     assert not any(ord(c) < 32 for text in texts for c in text)
+
+
+def test_the_second_finding_is_the_part_with_the_next_largest_share_and_is_not_ruled_out():
+    verdict = verdict_of({"device.busy_fraction": 0.86, "device.compute_fraction": 0.66, "device.comm_fraction": 0.2,
+                          "idle.launching_fraction": 0.12, "idle.host_op_fraction": 0.01, "step.count": 5})
+    assert verdict.id == "kernel-bound"
+    assert "Second: comm-bound (20% of the time)" in verdict.summary
+    assert "comm-bound" not in {r.id for r in verdict.ruled_out}
+
+
+def test_two_causes_settled_at_once_are_no_more_than_probable_and_it_is_said():
+    close = verdict_of({"ab.graph_ratio": 0.35, "ab.fewer_syncs_ratio": 0.35})
+    apart = verdict_of({"ab.no_tokenizer_ratio": 0.2, "fallback.op": "aten::sort", "fallback.fraction": 0.2})
+    assert close.id is None
+    assert apart.level is Level.PROBABLE
+    for verdict in (close, apart):
+        assert "2 different causes are settled at once" in verdict.contradictions[-1].text
+
+
+def test_a_confirmation_whose_figures_contradict_others_is_withdrawn():
+    figures = typed({"fallback.op": "aten::sort", "fallback.fraction": 0.7, "device.busy_fraction": 0.6})
+    assert judge(figures, PAGES).level is Level.CONFIRMED
+    verdict = judge(figures, PAGES, contradictions(figures))                # 0.7 + 0.6 = 1.3
+    assert verdict.id is None
+    assert "device.busy_fraction" in verdict.next

@@ -20,6 +20,8 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Refusals are one line on stderr; no traceback reaches the reader."""
     args = _parser().parse_args(argv)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  both may be closed where a service starts us
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     try:
         code: int = args.run(args)
         sys.stdout.flush()
@@ -33,6 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone (`| head`)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # what is left: a full disk under stdout or the temporary folder
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"xpu-triage: {where}{error.strerror or error}", file=sys.stderr)
+        return TriageError.exit_code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,19 +80,21 @@ def _parser() -> argparse.ArgumentParser:
 def _diagnose(args: argparse.Namespace) -> int:
     from .contract import to_json
 
+    if args.report:
+        from .report import check_target, write_report
+
+        check_target(args.evidence, args.report)
     with _progress() as progress:
         diagnosis = diagnose(*args.evidence, progress=progress)
-    if args.report:
-        from .report import write_report
-
-        write_report(args.evidence, args.report)
     if args.json:
         print(json.dumps(to_json(diagnosis), indent=2, allow_nan=False))
     else:
         from .render import print_diagnosis
 
         print_diagnosis(diagnosis)
-    if args.report:
+    if args.report:  # after the verdict: a report that fails must not cost the answer
+        sys.stdout.flush()
+        write_report(args.evidence, args.report)
         print(f"report: {args.report}", file=sys.stderr if args.json else sys.stdout)
     return diagnosis.exit_code
 

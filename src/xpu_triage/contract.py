@@ -26,6 +26,9 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "steps": _steps(diagnosis.lead),
         "bisection": _bisection(diagnosis.finding, diagnosis.lead),
         "contradictions": [{"text": c.text, "signals": list(c.signals)} for c in diagnosis.verdict.contradictions],
+        "conflicts": [
+            {"signal": c.kept.name, "used": c.kept.value, "source": c.kept.source,
+             "not_used": c.other.value, "other_source": c.other.source} for c in diagnosis.signals.conflicts],
         "evidence": [
             {"path": e.path, "kind": e.kind, "events": e.events, "skipped": e.skipped, "notes": list(e.notes)}
             for e in diagnosis.evidence],

@@ -28,7 +28,16 @@ Check = Callable[[Numbers], Iterator[Contradiction]]
 def contradictions(signals: Signals) -> tuple[Contradiction, ...]:
     """All contradictions among the signals, in the order of the checks."""
     numbers = {name: float(signal.value) for name, signal in signals.items() if _is_number(signal.value)}
-    return tuple(found for check in CHECKS for found in check(numbers))
+    return (*_no_operator(signals), *(found for check in CHECKS for found in check(numbers)))
+
+
+def _no_operator(signals: Signals) -> Iterator[Contradiction]:
+    """Somebody looked and saw no operator on a CPU, and yet it has a share of the time."""
+    operator, share = signals.value("fallback.op"), signals.value("fallback.fraction")
+    looked = isinstance(operator, str) and operator.casefold() == "none"
+    if looked and isinstance(share, int | float) and share > SUM_TOLERANCE:
+        yield _contradiction(f"fallback.op says none, but fallback.fraction is {figure(share)}",
+                             "fallback.op", "fallback.fraction")
 
 
 def _rate(n: Numbers) -> Iterator[Contradiction]:
@@ -104,6 +113,9 @@ def _shares(n: Numbers) -> Iterator[Contradiction]:
     idle = [name for name in n if name.startswith("idle.") and name.endswith("_fraction")
             and name != "idle.before_unlinked_fraction"]  # a property of idle, beside its causes
     yield from _at_most_one(n, ["device.busy_fraction", *idle], "busy and the causes of idle")
+    for beside in ("device.busy_fraction", "roofline.bandwidth_fraction"):  # an operator on a CPU has the device wait
+        if "fallback.fraction" in n and beside in n:
+            yield from _at_most_one(n, [beside, "fallback.fraction"], f"{beside} and fallback.fraction", PART_TOLERANCE)
     parts = ["device.compute_fraction", "device.comm_fraction", "device.copy_fraction"]
     yield from _parts_of(n, parts, "device.busy_fraction", "device.compute_fraction, comm and copy", SUM_TOLERANCE)
 
@@ -176,10 +188,12 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def _at_most_one(n: Numbers, names: list[str], what: str) -> Iterator[Contradiction]:
+def _at_most_one(
+    n: Numbers, names: list[str], what: str, tolerance: float = SUM_TOLERANCE
+) -> Iterator[Contradiction]:
     there = [name for name in names if name in n]
     total = sum(n[name] for name in there)
-    if total > 1 + SUM_TOLERANCE:
+    if total > 1 + tolerance:
         yield _contradiction(f"{what} add up to {figure(total)}: {_sum(n, there)}", *there)
 
 

@@ -21,6 +21,9 @@ Progress = Callable[[str, int, int], None]
 """Called with (path, bytes read, bytes in all) while a long file is read."""
 
 
+LEVELS = (Level.NOT_ENOUGH, Level.PROBABLE, Level.CONFIRMED)
+
+
 @dataclass(frozen=True)
 class EvidenceRecord:
     """What became of one piece of evidence."""
@@ -78,7 +81,8 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
     typed: list[Signal] = []
     platform: dict[str, str] = {}
     lead: Walk | None = None
-    others: list[tuple[str, tuple[Signal, ...]]] = []
+    lead_alone: Verdict | None = None
+    others: list[OtherTrace] = []
     for piece, from_folder in _pieces(evidence, records):
         path = str(piece.path)
         try:
@@ -95,11 +99,15 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
             records.append(EvidenceRecord(path, piece.kind, notes=(f"not used: {error}",)))
             continue
         records.append(_record(path, trace))
-        new = walk(trace)
-        if lead is None or _leads(new) > _leads(lead):
-            lead, new = new, lead
-        if new is not None:
-            others.append((new.trace.source, new.signals))  # the table itself is let go: memory follows one trace
+        walked = walk(trace)
+        alone = _alone(walked, pages)
+        if lead is None or lead_alone is None:
+            lead, lead_alone = walked, alone
+            continue
+        if _leads(walked, alone) > _leads(lead, lead_alone):
+            lead, lead_alone, walked, alone = walked, alone, lead, lead_alone
+        others.append(OtherTrace(walked.trace.source, alone, Signals(walked.signals)))
+        del trace, walked  # the table is let go: memory follows one trace
     if not typed and lead is None:
         raise UnusableInput("no usable evidence", where=", ".join(fspath(piece) for piece in evidence), todo="; ".join(
             note for record in records for note in record.notes))
@@ -111,8 +119,7 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
         evidence=tuple(records),
         lead=lead,
         finding=_pointed_at(verdict, lead, pages),
-        others=tuple(OtherTrace(path, judge(own, pages, ()), own)
-                     for path, own in ((path, Signals(s)) for path, s in others)),
+        others=tuple(others),
         unknown={name: why for name, why in (lead.unknown if lead else {}).items() if name not in signals},
         platform=platform,
     )
@@ -145,21 +152,27 @@ def _record(path: str, trace: Trace) -> EvidenceRecord:
                           trace.notes)
 
 
-def _leads(walked: Walk) -> tuple[bool, bool, float, float]:
-    """Which of several traces the verdict rests on: one with device work, with named steps, then the rank that the
-    others wait for (least time in exchanges), then the one with most idle to explain."""
+def _alone(walked: Walk, pages: Sequence[fingerprints.Fingerprint]) -> Verdict:
+    """What this trace says by itself."""
+    signals = Signals(walked.signals)
+    return _told(judge(signals, pages, contradictions(signals)), walked)
+
+
+def _leads(walked: Walk, alone: Verdict) -> tuple[int, bool, bool, float, float]:
+    """Which of several traces the verdict rests on: the one that says most by itself, with device work, with named
+    steps; then the rank that the others wait for (least time in exchanges), then the one with most idle to explain."""
     values = {signal.name: signal.value for signal in walked.signals}
 
     def share(*names: str) -> float:
         return sum(float(values.get(name) or 0.0) for name in names)
 
-    return (bool(walked.devices), walked.steps.method == "annotation",
+    return (LEVELS.index(alone.level), bool(walked.devices), walked.steps.method == "annotation",
             -round(share("device.comm_fraction", "idle.peer_wait_fraction"), 2), -share("device.busy_fraction"))
 
 
 def _told(verdict: Verdict, lead: Walk | None) -> Verdict:
-    """The verdict, with the walk's own word for why there is no device work: a CPU run, a rank that launched nothing and
-    events that were dropped are three different things."""
+    """The verdict, with the walk's own word for why there is no device work: a CPU run, a rank that launched nothing
+    and events that were dropped are three different things."""
     why = "" if lead is None or lead.devices else lead.unknown.get("device.busy_fraction", "")
     if not why:
         return verdict

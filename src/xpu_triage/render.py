@@ -14,6 +14,7 @@ from rich.text import Text
 
 from .diagnosis import Diagnosis
 from .fingerprints import Fingerprint
+from .signals import Signals
 from .steps.results import Finding, Walk
 from .text import clean, shorten
 from .verdict import NOTHING_SPEAKS, Hypothesis, Level, RuledOut
@@ -22,13 +23,20 @@ from .words import ABOUT_WORDS, CAUSE_WORDS
 WIDTH_WITHOUT_TERMINAL = 100
 SHOWN_HYPOTHESES = 3
 SHOWN_LEVELS = 7
+SHOWN_NOTES = 2
 COLOURS = {Level.CONFIRMED: "red", Level.PROBABLE: "yellow", Level.NOT_ENOUGH: "cyan"}
 
 
 def console() -> Console:
     """A console for stdout; a fixed width where it is no terminal, so that output can be compared."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    out = _Out(highlight=False)
+    return out if out.is_terminal else _Out(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+
+
+class _Out(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever read our output has left, which is no failure: let the command decide."""
+        raise BrokenPipeError
 
 
 def print_diagnosis(diagnosis: Diagnosis, out: Console | None = None) -> None:
@@ -72,9 +80,16 @@ def _headline(diagnosis: Diagnosis) -> RenderableType:
     head.append(f"   {clean(verdict.title)}")
     body = [head, Text(clean(verdict.summary))]
     if where := where_it_is(diagnosis):
-        body.append(Text.assemble(("where: ", "bold"), where))
+        said = "where: " if verdict.id else "largest seen: "
+        body.append(Text.assemble((said, "bold"), where))
     if verdict.next:
         body.append(Text.assemble(("next: ", "bold"), clean(verdict.next)))
+    if verdict.id:
+        body.append(Text.assemble(("page: ", "bold"), f"xpu-triage fingerprints {verdict.id}"))
+    if diagnosis.lead is not None:
+        beside = f", the {len(diagnosis.others)} other traces are at the end" if diagnosis.others else ""
+        body.append(Text(f"from {clean(diagnosis.lead.trace.source)}{beside}", style="dim"))
+        body += [Text.assemble(("mind: ", "bold"), clean(note)) for note in diagnosis.lead.trace.notes[:SHOWN_NOTES]]
     return Panel(Group(*body), border_style=colour)
 
 
@@ -109,6 +124,7 @@ def _three_steps(diagnosis: Diagnosis, walked: Walk) -> Iterator[RenderableType]
     yield from _step_time(walked)
     yield Rule("3 operator bisection", align="left", style="dim")
     yield from _bisection(diagnosis.finding, walked)
+    yield from _always_asked(diagnosis.signals)
     if notes := [note for note in walked.notes if note not in walked.steps.notes]:
         yield from _listed("Said by the walk", notes)
     if diagnosis.unknown:
@@ -166,13 +182,24 @@ def _bisection(finding: Finding | None, walked: Walk) -> Iterator[RenderableType
     if finding.step_without_ms is not None:
         yield Text(f"  step now {finding.step_ms:,.2f} ms, without it {finding.step_without_ms:,.2f} ms")
     for other in walked.findings:
-        if other is not finding:
+        if other is not finding:  # the second finding is always shown
             yield Text(f"  next: {_percent(other.total_share)} {ABOUT_WORDS.get(other.about, other.about)}: "
                        f"{shorten(clean(other.name), 60)}")
             break
     else:
         for name, share in finding.others[:1]:
             yield Text(f"  next: {_percent(share)} {shorten(clean(name), 60)}")
+
+
+def _always_asked(signals: Signals) -> Iterator[RenderableType]:
+    """Fallbacks and syncs in one line each, found or not: a proof that they are gone has to be readable here."""
+    if (share := signals.value("fallback.fraction")) is not None:
+        yield Text(f"operators on a CPU: {clean(str(signals.value('fallback.op')))}, "
+                   f"{_percent(float(share))} of the window")
+    if (count := signals.value("sync.per_step")) is not None:
+        gain = signals.value("sync.gain_bound_fraction")
+        most = "" if gain is None else f"; without them at most {_percent(float(gain))} of the window less"
+        yield Text(f"host waits for the device: {float(count):,.1f} a step{most}")
 
 
 def _hypothesis(hypothesis: Hypothesis, *, first: bool) -> Iterator[RenderableType]:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +34,31 @@ def write_report(evidence: Sequence[str], out: Path) -> Path:
     The file appears whole or not at all. Raises `MissingExtra` without the `report` extra, `UnusableInput`
     where `out` cannot be written, `TriageError` where the notebook fails.
     """
-    try:
-        import nbconvert  # noqa: F401
-        import nbformat  # noqa: F401
-        import papermill  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra("papermill", "report") from error
-    out = Path(out)
-    if out.is_dir():
-        raise UnusableInput("is a folder", where=out, todo="Name a file for the report")
+    out = check_target(evidence, out)
     notebook = execute([str(piece) for piece in evidence])
     _write_whole(out, to_html(notebook))
     return out
+
+
+def check_target(evidence: Sequence[str], out: Path) -> Path:
+    """Refuse early what a report must not replace: a name that is no HTML file's, a folder, a device, the evidence.
+
+    Returns the file to write, links followed. Raises `MissingExtra` without the `report` extra, `UnusableInput`.
+    """
+    for package in ("nbconvert", "nbformat", "papermill"):
+        if find_spec(package) is None:
+            raise MissingExtra(package, "report")
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UnusableInput("is no name for a report", where=out, todo="Let it end in .html")
+    try:
+        target = out.resolve()
+        if target.exists() and not target.is_file():
+            raise UnusableInput("is there and is no file", where=out, todo="Name a file for the report")
+        if any(target == Path(piece).resolve() for piece in evidence):
+            raise UnusableInput("is the evidence itself", where=out, todo="Name another file for the report")
+    except OSError as error:
+        raise UnusableInput(f"cannot be written: {error.strerror}", where=out) from None
+    return target
 
 
 def execute(evidence: Sequence[str]) -> Any:
@@ -83,7 +97,7 @@ def own_kernel() -> Iterator[str]:
         spec = Path(folder, "kernels", name)
         spec.mkdir(parents=True)
         (spec / "kernel.json").write_text(json.dumps({
-            "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=40"],
+            "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=50"],
             "display_name": name, "language": "python"}))
         ours = {"JUPYTER_PATH": folder, "JUPYTER_RUNTIME_DIR": str(Path(folder, "runtime")),
                 "IPYTHONDIR": str(Path(folder, "ipython")), "PYDEVD_DISABLE_FILE_VALIDATION": "1",

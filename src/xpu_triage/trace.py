@@ -88,6 +88,9 @@ class Trace:
     counts: Counts = Counts()
     notes: tuple[str, ...] = ()
     """What a reader of the verdict must know: a cut, a repaired row, an assumption."""
+    incomplete: bool = False
+    """Rows are missing from anywhere in the capture, not only after its end: the file is cut, and it was not written
+    in order of time. Idle time then has no cause that could be named."""
     meta: dict[str, Any] = field(default_factory=dict)
     """The capture's own words about itself (device properties, rank, world size), as found."""
     source: str = ""

@@ -7,6 +7,7 @@ evidence*, with the next measurement: a good answer, where a confident wrong one
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,6 +22,11 @@ from .signals import Signals
 from .weighing import PROBABLE_SCORE, Weighed, ranked, rivals, stands_out
 
 NOTHING_SPEAKS = "nothing that was measured speaks for it"
+CLEARLY_LESS = 0.5
+"""A look-alike with a number for it is ruled out by support alone below this part of the first one's score."""
+SECOND_SHARE = 0.03
+"""The smallest share of the time that is worth a second finding."""
+_FIRST_ACTION = re.compile(r"[;.:](?=\s|$)")
 
 
 class Level(StrEnum):
@@ -95,18 +101,41 @@ def judge(
     """Hold every page against the signals and say what it is, how sure, and what to do next."""
     values, applied = limits_page.applied(signals, limits_page.load())
     found = ranked(pages, values)
-    if not stands_out(found):
+    conflicts = _settled_twice(found)
+    disputed = _disputed(found, contradictions)
+    if disputed or not stands_out(found) or (conflicts and rivals(found)):
         level, id_, title, fix, verify = Level.NOT_ENOUGH, None, "Not enough evidence to name a cause", "", ""
-        summary = _why_not(found, applied)
-        next_ = " ".join(limit.next for limit in applied) or next_measurement(found, values)
+        summary = _why_not(found, applied, disputed)
+        next_ = (f"Measure again the figures that contradict each other: {', '.join(disputed)}." if disputed else
+                 " ".join(limit.next for limit in applied) or next_measurement(found, values))
     else:
         page = found[0].page
-        level = Level.CONFIRMED if found[0].confirmed_by else Level.PROBABLE
+        level = Level.CONFIRMED if found[0].confirmed_by and not conflicts else Level.PROBABLE
         id_, title, fix, verify = page.id, page.title, page.fix, page.verify
         summary = _what(found, applied)
-        next_ = page.verify if found[0].confirmed_by else page.confirm.measure
+        next_ = page.confirm.measure
+        if found[0].confirmed_by:
+            next_ = f"{_FIRST_ACTION.split(page.fix, maxsplit=1)[0]}. Then prove it: {page.verify}"
     return Verdict(level, id_, title, summary, next_, tuple(_hypothesis(weighed) for weighed in found),
-                   _ruled_out(found, pages, values), tuple(contradictions), fix, verify)
+                   _ruled_out(found, pages, values), (*contradictions, *conflicts), fix, verify)
+
+
+def _settled_twice(found: Sequence[Weighed]) -> tuple[Contradiction, ...]:
+    """Measurements that each settle another cause. One load may have two faults; which of them counts is then open."""
+    settled = [(w, w.confirmed_by) for w in found if w.confirmed_by is not None]
+    if len(settled) < 2:
+        return ()
+    text = "; ".join(f"{w.page.id} by {rule.text(w.values)}" for w, rule in settled)
+    names = dict.fromkeys(name for w, rule in settled for name in rule.signal.names if name in w.values)
+    return (Contradiction(f"{len(settled)} different causes are settled at once: {text}", tuple(names)),)
+
+
+def _disputed(found: Sequence[Weighed], contradictions: Sequence[Contradiction]) -> tuple[str, ...]:
+    """The signals of contradictions that touch the figures by which the first hypothesis is confirmed."""
+    if not found or found[0].confirmed_by is None:
+        return ()
+    settling = set(found[0].confirmed_by.signal.names)
+    return tuple(dict.fromkeys(name for c in contradictions if settling & set(c.signals) for name in c.signals))
 
 
 def _hypothesis(weighed: Weighed) -> Hypothesis:
@@ -128,14 +157,26 @@ def _what(found: Sequence[Weighed], applied: Sequence[Limit]) -> str:
     first = found[0]
     says = (first.confirmed_by or first.for_[0]).words(first.values)
     parts = [f"{first.page.title}{_of_the_step(first)}: {says}."]
-    if second := next((w for w in found[1:] if w.refuted_by is None and w.score > 0), None):
+    if second := _second(found):
         parts.append(f"Second: {second.page.id}{_of_the_step(second)}, {second.for_[0].words(second.values)}.")
     parts += [f"The capture has its limits: {limit.says}." for limit in applied]
     return " ".join(parts)
 
 
-def _why_not(found: Sequence[Weighed], applied: Sequence[Limit]) -> str:
+def _second(found: Sequence[Weighed]) -> Weighed | None:
+    """Of the other live hypotheses the one with the next largest share of the time; without shares the best
+    supported. A share larger than the first one's is no second finding: it is what the device does beside its idle."""
+    live = [w for w in found[1:] if w.refuted_by is None and w.score > 0]
+    most = found[0].share or 1.0
+    return max((w for w in live if SECOND_SHARE <= (w.share or 0.0) <= most), key=lambda w: w.share or 0.0,
+               default=live[0] if live else None)
+
+
+def _why_not(found: Sequence[Weighed], applied: Sequence[Limit], disputed: Sequence[str] = ()) -> str:
     parts = [f"{limit.says[0].upper()}{limit.says[1:]}." for limit in applied]
+    if disputed:
+        parts.append(f"What would settle {found[0].page.id} contradicts other figures: {', '.join(disputed)}.")
+        return " ".join(parts)
     live = [w for w in found if w.refuted_by is None and w.score > 0]
     if not live:
         parts.append("Nothing that was measured speaks for a known failure.")
@@ -160,22 +201,29 @@ def _of_the_step(weighed: Weighed) -> str:
 def _ruled_out(
     found: Sequence[Weighed], pages: Sequence[Fingerprint], values: Values
 ) -> tuple[RuledOut, ...]:
-    """Look-alikes of the first hypothesis that are not it. One that is as well supported is not ruled out."""
+    """Look-alikes of the first hypothesis with evidence against them: a rule, or clearly less support by numbers.
+    What nobody looked at is not ruled out, nor is the second finding."""
     if not found or found[0].refuted_by is not None:
         return ()
     by_id = {w.page.id: w for w in found}
-    close = {w.page.id for w in rivals(found)}
-    return tuple(RuledOut(other, _why_ruled_out(by_id.get(other), found[0], values, page))
-                 for other in found[0].page.look_alikes if other not in close
-                 for page in pages if page.id == other)
+    second = _second(found)
+    live = {w.page.id for w in (*rivals(found), *((second,) if second else ()))}
+    by_page = {page.id: page for page in pages}
+    reasons = ((other, _why_ruled_out(by_id.get(other), found[0], values, by_page[other]))
+               for other in found[0].page.look_alikes if other not in live and other in by_page)
+    return tuple(RuledOut(other, why) for other, why in reasons if why)
 
 
 def _why_ruled_out(weighed: Weighed | None, first: Weighed, values: Values, page: Fingerprint) -> str:
+    """The reason; empty where there is none."""
     if weighed is None:
         against = next((rule for rule in page.against if rule.holds(values)), None)
-        return against.text(values) if against else NOTHING_SPEAKS
+        return against.text(values) if against else ""
     if weighed.refuted_by is not None:
         return weighed.refuted_by.text(values)
     if weighed.against:
         return weighed.against[0].text(values)
-    return f"less speaks for it ({weighed.score:.1f} against {first.score:.1f}): {weighed.for_[0].words(values)}"
+    if weighed.numeric and weighed.score <= CLEARLY_LESS * first.score:
+        words = weighed.for_[0].words(values)
+        return f"less speaks for it ({weighed.score:.1f} against {first.score:.1f}): {words}"
+    return ""

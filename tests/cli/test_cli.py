@@ -202,6 +202,57 @@ def test_a_misspelt_signal_is_answered_with_the_nearest_name(capsys, tmp_path):
     assert "step.wall_ms" in err
 
 
+@pytest.mark.parametrize("target", ["notes.txt", "trace.json", "link.html", "device", "folder.html"])
+def test_a_report_replaces_nothing_but_a_report(capsys, trace, tmp_path, target):
+    path = trace()
+    before = path.read_bytes()
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "link.html").symlink_to(path)
+    (tmp_path / "folder.html").mkdir()
+    out = Path("/dev/null") if target == "device" else tmp_path / target
+    code, shown, err = run(capsys, "diagnose", path, "--report", out)
+    assert (code, shown, err.count("\n")) == (2, "", 1)
+    assert path.read_bytes() == before
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_report_that_cannot_be_written_does_not_cost_the_answer(capsys, trace, monkeypatch):
+    from xpu_triage import report
+
+    def no_room(evidence, out):
+        raise report.UnusableInput("cannot be written: no space left on device", where=out)
+
+    monkeypatch.setattr(report, "write_report", no_room)
+    code, out, err = run(capsys, "diagnose", trace(), "--report", "r.html")
+    assert code == 2
+    assert "CONFIRMED   cpu-fallback" in out
+    assert err == "xpu-triage: r.html: cannot be written: no space left on device\n"
+
+
+def test_of_several_traces_the_one_that_says_most_leads_and_is_named(capsys, trace, tmp_path):
+    trace(decode_steps(1)[:3], name="a-few-rows.json")
+    trace(name="b-whole.json")
+    code, out, _ = run(capsys, "diagnose", tmp_path)
+    assert code == 0
+    card = out.split("╰")[0]
+    assert "b-whole.json" in card
+    assert "a-few-rows.json on its own: not enough evidence" in " ".join(out.split())
+
+
+def test_damage_is_said_in_the_headline(capsys, trace):
+    path = trace(name="t.json.gz")
+    path.write_bytes(path.read_bytes()[:-200])
+    _, out, _ = run(capsys, "diagnose", path)
+    assert "gzip has no end" in out.split("╰")[0]
+
+
+def test_a_proof_that_nothing_falls_back_can_be_read_in_the_terminal(capsys, root):
+    _, out, _ = run(capsys, "diagnose", root / "playbook/incidents/p800-exponential-fallback/fixed.json.gz")
+    assert "operators on a CPU: none, 0.0 % of the window" in out
+    assert "host waits for the device: 1.0 a step" in out
+
+
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x1b]0;owned\x07\nnext line [bold]x[/bold] $\\frac{1}{0}$ \u202e"
 
 

@@ -61,7 +61,7 @@ def test_a_byte_order_mark_does_no_harm(tmp_path):
     ("", "not an evidence sheet"),
     ("just words", "not an evidence sheet"),
     ("- a\n- b", "not an evidence sheet"),
-    ("signals: {step.wall_ms: 3}", "schema None is not known. Write schema: 1"),
+    ("signals: {step.wall_ms: 3}", "schema is missing. Write schema: 1"),
     ("schema: 2\nsignals: {step.wall_ms: 3}", "schema 2 is not known"),
     ("schema: true\nsignals: {step.wall_ms: 3}", "schema True is not known"),
     ("schema: 1", "signals is not a mapping"),

@@ -43,6 +43,30 @@ def test_hidden_work_handed_to_a_dry_device_that_does_not_start() -> None:
     assert cause_of_gap_at(rows, 100) is Cause.HIDDEN
 
 
+def test_hidden_work_of_a_graph_launch_that_left_no_device_rows() -> None:
+    rows = opened()
+    rows.call("cudaGraphLaunch", 110, 60)
+    rows.down(180, 900, 2, call_dur=725)           # in the wait for the graph
+    assert cause_of_gap_at(rows, 100) is Cause.HIDDEN
+
+
+def test_a_call_that_is_slow_in_every_step_is_no_first_use() -> None:
+    rows = Rows()
+    for i in range(4):
+        rows.annotation(f"ProfilerStep#{i}", 4000 * i, 4000)
+        rows.call("cudaMalloc", 4000 * i + 10, 3000)
+        rows.launch(4000 * i + 3020, "gemm", 4000 * i + 3030, 900)
+    gaps = gaps_of(rows)
+    assert {CAUSES[c] for c in gaps.cause[gaps.dur > 2_000_000]} == {Cause.HOST_OP}
+
+
+def test_a_collective_that_launches_nothing_waits_for_a_peer() -> None:
+    rows = opened()
+    rows.op("c10d::allreduce_", 110, 3000)
+    rows.launch(3120, "next", 3130, 50)
+    assert cause_of_gap_at(rows, 100) is Cause.PEER_WAIT
+
+
 def test_a_short_stall_is_no_hidden_work() -> None:
     rows = opened()
     rows.launch(110, "soon", 300, 50)              # stalls 186 µs: within what devices take
@@ -76,7 +100,7 @@ def test_the_profilers_own_overhead() -> None:
     assert cause_of_gap_at(rows, 100) is Cause.PROFILER
 
 
-@pytest.mark.parametrize("call", ["cudaLaunchKernel", "cuModuleLoadData", "cudaMalloc", "hipModuleLoad"])
+@pytest.mark.parametrize("call", ["cudaHostAlloc", "cuModuleLoadData", "cudaMalloc", "hipModuleLoad"])
 def test_first_use_in_a_call_that_is_quick_but_for_the_first_time(call: str) -> None:
     rows = opened()
     rows.op("aten::mm", 110, 3000)

@@ -386,3 +386,43 @@ def test_work_without_a_launch_is_said_to_count() -> None:
     rows.launch(0, "gemm", 10, 10)
     rows.kernel("unlinked", 30, 20)
     assert any("50% of the device rows have no launch" in note for note in walk(rows.trace()).notes)
+
+
+# -- the same collective, waits in queues, captures without steps
+def with_two_sizes(steps: int = 4) -> Rows:
+    """Every step: one large collective (1,000 µs; 3,000 in the last step) and one small one (20 µs), of one name."""
+    rows = Rows()
+    for i in range(steps):
+        at = 5000 * i
+        rows.annotation(f"ProfilerStep#{i}", at, 5000)
+        rows.comm("ncclAllReduce", at + 10, 3000 if i == steps - 1 else 1000)
+        rows.comm("ncclAllReduce", at + 4000, 20)
+    return rows
+
+
+def test_a_small_message_is_no_measure_of_a_large_one() -> None:
+    taken = {s.name: s.value for s in walk(with_two_sizes().trace()).signals}
+    assert (taken["comm.min_us"], taken["comm.max_us"]) == (1000, 3000)
+
+
+def test_collectives_of_one_step_have_nothing_to_be_compared_with() -> None:
+    walked = walk(with_two_sizes(1).trace())
+    assert "comm.min_us" not in {s.name for s in walked.signals}
+    assert "comm.min_us" in walked.unknown
+
+
+def test_a_wait_of_the_queue_is_not_the_largest_kernel() -> None:
+    rows = Rows()
+    rows.launch(0, "event_wait", 10, 900)
+    rows.launch(20, "gemm", 920, 50)
+    taken = {s.name: s.value for s in walk(rows.trace()).signals}
+    assert taken["kernel.top_name"] == "gemm"
+
+
+def test_a_capture_without_steps_promises_no_step_time() -> None:
+    rows = Rows()
+    rows.op("aten::mm", 0, 20)
+    rows.launch(5, "gemm", 10, 1000)
+    walked = walk(rows.trace())
+    assert walked.steps.method == "window"
+    assert [f.step_without_ms for f in walked.findings] == [None]

@@ -29,8 +29,11 @@ _DEVICE = re.compile(r"(\w+_)?(kernel|memcpy|memset)$|mtia_ccp_events$|collectiv
 _STEP = re.compile(r"ProfilerStep#\d+$")        # an operator in old files
 _OPERATOR = re.compile(r"(cpu_fallback )?aten::")  # a user annotation where a backend records its fallback itself
 
-_COMM = re.compile(r"[nrhx]ccl|bkcl|oneccl|nvshmem|deep_ep|(?<!block)(?<!warp)_?all_?reduce|all_?gather"
+_COMM = re.compile(r"[nrhx]ccl|bkcl|oneccl|nvshmem|deep_ep|all_?reduce|all_?gather"
                    r"|reduce_?scatter|all_?to_?all|cross_device_reduce|send_?recv", re.I)
+
+_INSIDE = re.compile(r"(block|warp|wave(front)?|threads?|sub_?group|cta|cluster|simd|lane)_?all_?reduce", re.I)
+"""A reduction among the threads of one kernel: no other rank takes part."""
 
 _COPY = re.compile(r"memcpy|copy(host|device|buffer)|__amd_rocclr_copy|dma_", re.I)
 
@@ -57,6 +60,6 @@ def device_kind(category: str, name: str) -> Kind:
     a KERNEL: it runs on the compute units, and takes its time from the kernels."""
     if "memcpy" in category or _COPY.match(name):
         return Kind.COPY
-    if category == "collective_comm" or _COMM.search(name):
+    if category == "collective_comm" or _COMM.search(_INSIDE.sub("", name)):
         return Kind.COMM
     return Kind.KERNEL

@@ -130,10 +130,12 @@ def find(path: str | PathLike[str]) -> list[Found]:
     given = os.fspath(path)
     if re.match(r"[A-Za-z][\w+.-]*://", given):
         raise UnusableInput("a URL, and only files are read", where=given, todo="Download it first")
+    if not given:
+        raise UnusableInput("no path given", todo=f"Give {KNOWN}")
     path = Path(given)
-    if path.is_dir():
-        return _in_folder(path)
     try:
+        if path.is_dir():
+            return _in_folder(path)
         found = _look(path)
     except OSError as error:
         raise UnusableInput(_why(error), where=path, todo="Check the path and its permissions") from None
@@ -169,7 +171,11 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
         yield folder                                # reading it says why
         return
     for entry in entries:
-        if not entry.is_dir():
+        try:
+            is_folder = entry.is_dir()
+        except OSError:                             # a link to itself: reading it says why
+            is_folder = False
+        if not is_folder:
             yield Path(entry)
         elif not entry.is_symlink() and not entry.name.startswith("."):
             if depth:

@@ -57,7 +57,7 @@ def _struct(dialect: Dialect) -> type[Any]:
     args = OldArgs if dialect.old else Args
     return msgspec.defstruct("Event", [
         ("ph", str, ""), ("cat", str, ""), ("name", str, ""), ("pid", int | str, ""), ("tid", int | str, ""),
-        ("ts", Any if dialect.exact else float, NO_TIME), ("dur", float, 0.0), ("args", args | None, None),
+        ("ts", Any if dialect.exact else float, NO_TIME), ("dur", float, NO_TIME), ("args", args | None, None),
     ], gc=False)
 
 
@@ -103,7 +103,7 @@ def lenient(text: bytes, dialect: Dialect) -> Event | None:
     event: Event = _struct(dialect)(
         *("" if found.get(key) is None else str(found[key]) for key in ("ph", "cat", "name")),
         *(lane if isinstance(lane := found.get(key), int | str) else str(lane) for key in ("pid", "tid")),
-        ts=_time(found.get("ts"), dialect), dur=_number(found.get("dur"), 0.0),
+        ts=_time(found.get("ts"), dialect), dur=_number(found.get("dur"), NO_TIME),
         args=Args(_integer(args.get("correlation")), _integer(external)))
     return event
 

@@ -100,13 +100,27 @@ def _trace(path: Path, rows: Rows, stream: EventStream, notes: list[str]) -> Tra
         place = place[kept]
         for name in COLUMNS:
             column[name] = column[name][kept]
+    incomplete = (stream.cut_at is not None or any("gzip" in note for note in notes)) and _not_in_order(column["start"])
+    if incomplete:
+        notes.append("the file is not written in order of time: what lay behind the cut is missing from anywhere in "
+                     "the capture, and idle time has no cause that could be named. Copy or record it again")
     order = np.argsort(column["start"], kind="stable")
     kind = place[order]
     for name in COLUMNS:
         column[name] = column[name][order]
     del order, place, kept, unplaced
     column["start"] -= column["start"][0]
-    return _assemble(path, column, kind, rows, stream, counts, notes)
+    return _assemble(path, column, kind, rows, stream, counts, notes, incomplete)
+
+
+MANY_ROWS = 20
+"""Fewer rows have no order to speak of."""
+
+
+def _not_in_order(start: Ints) -> bool:
+    """Whether rows, as they stand in the file, come close to the end of the capture long before the last of them."""
+    near_the_end = int(np.argmax(start >= start.min() + 0.9 * (start.max() - start.min())))
+    return len(start) >= MANY_ROWS and near_the_end < 0.75 * len(start)
 
 
 def _strays(start: Ints, place: NDArray[np.int8]) -> Ints:
@@ -117,7 +131,7 @@ def _strays(start: Ints, place: NDArray[np.int8]) -> Ints:
 
 
 def _assemble(path: Path, column: dict[str, Ints], kind: NDArray[np.int8], rows: Rows, stream: EventStream,
-              counts: Counts, notes: list[str]) -> Trace:
+              counts: Counts, notes: list[str], incomplete: bool) -> Trace:
     start, dur, lane = column.pop("start"), column.pop("dur"), column.pop("lane")
     name, names = _names(rows, column.pop("key"))
     label = _Labels(rows, stream.meta)
@@ -139,7 +153,7 @@ def _assemble(path: Path, column: dict[str, Ints], kind: NDArray[np.int8], rows:
         blocking=linking.blocking_calls(kind, end, name, names, launch),
         names=names, devices=devices, streams=streams, threads=threads, counts=counts,
         notes=tuple(_all_notes(notes, rows, stream, counts, last_start=int(start[-1]))),
-        meta=stream.meta, source=str(path), format=f"kineto {_backend(rows, names)}")
+        incomplete=incomplete, meta=stream.meta, source=str(path), format=f"kineto {_backend(rows, names)}")
 
 
 def _names(rows: Rows, key: Ints) -> tuple[NDArray[np.int32], tuple[str, ...]]:

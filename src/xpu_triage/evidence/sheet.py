@@ -64,8 +64,8 @@ def parse(text: str, source: str) -> SheetEvidence:
         raise UnusableInput("not an evidence sheet: a mapping with schema and signals is wanted",
                             where=source)
     if sheet.get("schema") != 1 or isinstance(sheet.get("schema"), bool):
-        raise UnusableInput(f"schema {_shown(sheet.get('schema'))} is not known", where=source,
-                            todo="Write schema: 1")
+        found = f"schema {_shown(sheet['schema'])} is not known" if "schema" in sheet else "schema is missing"
+        raise UnusableInput(found, where=source, todo="Write schema: 1")
     if unexpected := [key for key in sheet if key not in KEYS]:
         raise UnusableInput(f"{_shown(unexpected[0])} is not a part of a sheet", where=source,
                             todo=f"Its parts are {', '.join(KEYS)}")

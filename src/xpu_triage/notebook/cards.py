@@ -20,7 +20,7 @@ def verdict(diagnosis: Diagnosis) -> Shown:
     found = diagnosis.verdict
     headline, rest = _headline(found)
     facts = key_figures(diagnosis)
-    read = "; ".join(_read(record) for record in diagnosis.evidence)
+    read = _from(diagnosis)
     head = f"{str(found.level).upper()}  {found.id or ''}".rstrip()
     text = [
         head,
@@ -64,6 +64,14 @@ def _card(found: Verdict, headline: str, rest: str, facts: list[tuple[str, str]]
         f'<div style="display:flex;flex-wrap:wrap">{cells}</div>{after if found.next else ""}'
         f'<div style="margin-top:8px;font-size:12px;color:#6b7380">from {safe(read)}</div></div>'
     )
+
+
+def _from(diagnosis: Diagnosis) -> str:
+    """The piece that the verdict rests on, and how many lie beside it."""
+    lead = diagnosis.lead.trace.source if diagnosis.lead is not None else None
+    first = [r for r in diagnosis.evidence if r.path == lead] or list(diagnosis.evidence)
+    beside = len(diagnosis.evidence) - len(first)
+    return "; ".join(map(_read, first)) + (f"; {beside} more beside it" if beside else "")
 
 
 def _read(record: EvidenceRecord) -> str:

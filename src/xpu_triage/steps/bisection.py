@@ -154,7 +154,8 @@ class Bisector:
                  calls: float | None = None, line: str = "", gone: float | None = None, group: int | None = None,
                  kernel: int | None = None) -> Finding:
         window = self.scene.window
-        without = None if gone is None else max(self.step_ms - gone / NS_PER_MS / self.count, 0.0)
+        whole = self.scene.steps.method == "window"  # a capture is not a step
+        without = None if gone is None or whole else max(self.step_ms - gone / NS_PER_MS / self.count, 0.0)
         return Finding(
             about=str(part.about), total_share=part.total / window, share=share / window, path=tuple(path or ()),
             name=name, spread=spread, calls_per_step=(part.events if calls is None else calls) / self.count, line=line,

@@ -11,7 +11,7 @@ import numpy as np
 from ..trace import FIRST_DEVICE_KIND, Ints, Kind
 from .host import Indices
 from .intervals import Bools, covered_between, union_of
-from .patterns import CONTROL_CPU, COPY_DIRECTION, NOT_COMPUTE, OPERATOR
+from .patterns import CONTROL_CPU, COPY_DIRECTION, NOT_COMPUTE, OPERATOR, OWN_OPERATOR
 from .scene import Scene
 
 LONE_NS = 200_000
@@ -28,6 +28,16 @@ UPLOAD_RATIO = 10
 """A copy up that takes this much longer than the copy down before it carries new data (a prepared batch after
 the read of a token or a loss), not the result of what came down."""
 
+SMALL_COPY_NS = 5_000
+"""A copy of this length carries next to nothing: reading a token back, or putting up a few indices, takes 1–5 µs."""
+
+COMPUTED_PER_COPIED = 10_000
+"""Beyond `SMALL_COPY_NS`, a copy next to an operator takes at least its host time divided by this: a CPU does not
+compute longer on what crosses the bus in a moment."""
+
+DOUBT_SHARE = 0.02
+"""Share of the window from which on it is said that host work on few numbers could be a fallback."""
+
 LOADER = re.compile(r"data_?loader|collate|Dataset", re.I)
 """Inside these, operators on host tensors prepare data that was never on the device."""
 
@@ -39,11 +49,13 @@ class Fallbacks:
 
     start, end   int64 ns
     name         the operator of each
+    doubt        what was taken for host work and could be one, in words; else empty
     """
 
     start: Ints
     end: Ints
     name: tuple[str, ...]
+    doubt: str = ""
 
     def share_of(self, left: Ints, right: Ints) -> Ints:
         """ns of each interval that lies inside a fallback."""
@@ -71,17 +83,20 @@ def cannot_show(scene: Scene) -> str:
         return "no operator rows: device and runtime calls alone do not tell where an operator ran"
     copies = trace.kind == Kind.COPY
     told = scene.copies_down | scene.copies_up | scene.names.rows(COPY_DIRECTION, Kind.COPY)
-    return "" if told.any() or not copies.any() else "the copies do not say their direction"
+    if copies.any():
+        return "" if told.any() else "the copies do not say their direction"
+    return "no copies between host and device in the capture: a fallback's copies would not be seen either"
 
 
 def find_fallbacks(scene: Scene) -> Fallbacks:
     """Every stretch of the capture in which an operator ran on a CPU, on the host or on the device's own."""
-    found = [_on_host(scene), _on_control_cpu(scene)]
+    on_host, doubt = _on_host(scene)
+    found = [on_host, _on_control_cpu(scene)]
     start = np.concatenate([f[0] for f in found])
     end = np.concatenate([f[1] for f in found])
     name = [n for f in found for n in f[2]]
     order = np.argsort(start, kind="stable")
-    return Fallbacks(start[order], end[order], tuple(name[i] for i in order.tolist()))
+    return Fallbacks(start[order], end[order], tuple(name[i] for i in order.tolist()), doubt)
 
 
 _Found = tuple[Ints, Ints, list[str]]
@@ -153,21 +168,40 @@ class _Stretches:
                           self.left[chosen], self.span[chosen])
 
 
-def _on_host(scene: Scene) -> _Found:
-    """Operators on the host between a copy down and a copy up, or with the copy up inside them."""
+def _on_host(scene: Scene) -> tuple[_Found, str]:
+    """Operators on the host between a copy down and a copy up, or with the copy up inside them; and the doubt."""
     calls = _launch_calls(scene)
     if not (calls.up & ~calls.kernel).any():
-        return _NOTHING
+        return _NOTHING, ""
     found = _heaviest_operators(scene, _stretches(scene, calls))
     if found is None:
-        return _NOTHING
+        return _NOTHING, ""
     stretch, row, most, together = found
     whole = _holds_its_copies(scene, calls, stretch, row, most)
-    apart = _between_copies(scene, calls, stretch, row, most, together) & ~whole
+    shaped = _between_copies(scene, calls, stretch, row, most, together) & ~whole
+    own = scene.host_rows(OWN_OPERATOR, Kind.HOST_OP)[row]
+    apart = shaped & own & _carries(scene, calls.first_copy[stretch.before], together)
+    apart &= _carries(scene, calls.first_copy[stretch.up], together)
     begin, finish = _extent(scene, calls, stretch, row, whole)
     take = whole | apart
     names = [scene.trace.names[i] for i in scene.host_name[row[take]].tolist()]
-    return begin[take], finish[take], names
+    return (begin[take], finish[take], names), _doubt(scene, row[shaped & own & ~apart], most[shaped & own & ~apart])
+
+
+def _carries(scene: Scene, copy: Ints, computed: Ints) -> Bools:
+    """Whether a copy carries as much as an operator of that host time would take or give."""
+    accounted = (scene.trace.dur[copy] - SMALL_COPY_NS) * COMPUTED_PER_COPIED
+    enough: Bools = accounted >= computed
+    return enough
+
+
+def _doubt(scene: Scene, row: Ints, ns: Ints) -> str:
+    """Why a fallback is not excluded: operators between copies that carry too little to tell."""
+    if ns.sum() < DOUBT_SHARE * scene.window:
+        return ""
+    name: str = scene.trace.names[scene.host_name[row[int(ns.argmax())]]]
+    return (f"{name} runs on the host between a small copy down and a small copy up: that is host work on a few "
+            "numbers read back, and is taken as such; a fallback on a tiny tensor would look the same")
 
 
 def _stretches(scene: Scene, calls: _Calls) -> _Stretches:
@@ -219,7 +253,9 @@ def _holds_its_copies(scene: Scene, calls: _Calls, stretch: _Stretches, row: Int
     downs, kernels = calls.index[calls.down], calls.index[calls.kernel]
     down_inside = np.searchsorted(downs, stretch.index) > np.searchsorted(downs, row)
     kernel_inside = np.searchsorted(kernels, last) > np.searchsorted(kernels, row)
-    shape = (down_inside & (most >= DISPATCH_NS)) | (~kernel_inside & (most >= LONE_NS))
+    only_up = ~kernel_inside & (most >= LONE_NS) & scene.host_rows(OWN_OPERATOR, Kind.HOST_OP)[row]
+    only_up &= _carries(scene, calls.first_copy[stretch.up], most)
+    shape = (down_inside & (most >= DISPATCH_NS)) | only_up
     return np.asarray((row < stretch.index) & (stretch.index < last) & (2 * most >= stretch.span) & shape)
 
 
@@ -269,7 +305,8 @@ def _same_step(scene: Scene, operator: Ints, down_call: Ints) -> Bools:
     trace = scene.trace
     if scene.steps.method != "annotation":
         return np.ones(len(operator), np.bool_)
-    return scene.step_of(trace.start[operator]) == scene.step_of(trace.start[down_call])
+    same: Bools = scene.step_of(trace.start[operator]) == scene.step_of(trace.start[down_call])
+    return same
 
 
 def _many_small(scene: Scene, among: Bools, operator: Ints, ns: Ints) -> Bools:

@@ -10,7 +10,7 @@ from .blame import host_part
 from .groups import heaviest_code
 from .intervals import total_within
 from .measures import Measures, starts_inside
-from .patterns import COMPILE, COPY_CALL, HOST_EXCHANGE, PLUMBING, is_library
+from .patterns import COMPILE, COPY_CALL, PLUMBING, is_library
 from .results import CAUSES, Cause, Finding, Gaps
 from .scene import Scene
 from .step_names import is_engine_step, is_profiler_step
@@ -130,7 +130,7 @@ def _says_something(name: str) -> bool:
 
 def _measure_exchanges(scene: Scene, out: Measures) -> None:
     trace, host = scene.trace, scene.host
-    rows = host.row[scene.host_rows(HOST_EXCHANGE, Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION)]
+    rows = host.row[scene.exchanges]
     rows = rows[trace.thread[rows] == scene.main_thread]
     if len(rows) and scene.steps.method != "window":
         ns = total_within(trace.start[rows], scene.end[rows], scene.left, scene.right)

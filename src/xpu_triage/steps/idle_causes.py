@@ -15,7 +15,7 @@ from ..trace import BEFORE_CAPTURE, NOT_LINKED, Ints, Kind
 from .fallback import Fallbacks
 from .host import Indices
 from .intervals import Bools, covered_between, union_of
-from .patterns import COMPILE, COPY_CALL, EVENT_LOOP, FIRST_USE, HOST_EXCHANGE, is_wait
+from .patterns import COMPILE, COPY_CALL, EVENT_LOOP, FIRST_USE, is_wait
 from .results import CAUSES, Cause, Gaps
 from .scene import Scene
 from .utilization import DeviceTime, IdleSpans, idle_spans
@@ -37,6 +37,9 @@ LEAF_NS = 200_000
 
 FIRST_USE_NS = 1_000_000
 """A launch, load or allocation call of this length on a dry device loads a module or maps memory."""
+
+RECURS_STEPS = 3
+"""From this many steps on it can be seen that a call is slow in all of them and not in the first."""
 
 _NUMBER = {cause: i for i, cause in enumerate(CAUSES)}
 
@@ -135,13 +138,15 @@ class _Classifier:
         program = (Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION)
         compiling = self._inside(scene.host_rows(COMPILE, *program, Kind.RUNTIME))
         first_use = self._share(self._pick(self._first_calls(), self.row) | compiling)
-        exchange = self._share(self._inside(scene.host_rows(HOST_EXCHANGE, *program)))
+        exchange = self._share(self._inside(scene.exchanges))
         waits = self._inside(scene.host_rows(is_wait, Kind.PYTHON))
         waits |= np.append(scene.host_rows(EVENT_LOOP, Kind.PYTHON), False)[self.owner]
         in_fallback = 2 * self.fallbacks.share_of(self.spans.start, self.spans.end) >= length
         nothing_linked = (self.launch < 0) & (silent == self.returned - self.spans.start)
         other_device = self._most(self._other_device())
         rules = (
+            # an operator seen to run on a CPU between its copies is seen, whatever else the capture lacks
+            (Cause.HIDDEN, ((self._lost_launches() > 0) | scene.trace.incomplete) & ~in_fallback),
             (Cause.HIDDEN, (self.stall > STALL_NS) & self._most(self.stall)),
             (Cause.TURNAROUND, self.queued & (self.stall <= STALL_NS)),
             (Cause.HIDDEN, (blocked > BLOCKED_NS) & self._most(blocked) & ~other_device),
@@ -168,7 +173,42 @@ class _Classifier:
             _, first, of = np.unique(trace.name[rows], return_index=True, return_inverse=True)
             slow[calls[launched]] = False
             slow[calls[launched & (rows[first][of] == rows)]] = True
+        loads = np.flatnonzero(slow)
+        for code in np.unique(trace.name[loads]).tolist():
+            mine = loads[trace.name[loads] == code]
+            mine = mine[~np.isin(mine, calls)]
+            slow[mine[self._recurs(mine)]] = False
         return slow
+
+    def _recurs(self, calls: Ints) -> Bools:
+        """Whether calls of one name come alike in most steps, each: what is paid in every step is no first use."""
+        scene, count = self.scene, len(self.scene.steps.steps)
+        none = np.zeros(len(calls), np.bool_)
+        step = scene.step_of(scene.trace.start[calls])
+        inside = step >= 0
+        if count < RECURS_STEPS or not inside.any():
+            return none
+        ns = np.bincount(step[inside], scene.trace.dur[calls[inside]], count)
+        even = ns >= np.median(ns[ns > 0]) / 2
+        concentrated = 2 * ns[0] > ns.sum()
+        return ~none if 2 * even.sum() > count and not concentrated else none
+
+    def _lost_launches(self) -> Ints:
+        """Launches without device rows, from the launch of the work before each gap to that of the work after
+        it, on the same thread: the device ran them in between."""
+        trace, spans = self.scene.trace, self.spans
+        out, lost = np.zeros(self.count, np.int64), self.scene.lost_launches
+        if not len(lost):
+            return out
+        before = np.where(spans.before >= 0, trace.launch[spans.before], NOT_LINKED)
+        left = np.where(before >= 0, trace.start[np.maximum(before, 0)], spans.start)
+        right = np.where(self.launch >= 0, trace.start[self.call], spans.end)
+        told = ((before >= 0) | (spans.before < 0)) & ((self.launch >= 0) | (spans.after < 0)) & (right > left)
+        for thread in np.unique(trace.thread[lost]).tolist():
+            start = trace.start[lost[trace.thread[lost] == thread]]
+            between = np.searchsorted(start, right, "left") - np.searchsorted(start, left, "right")
+            out += np.where(told & (self.thread == thread), np.maximum(between, 0), 0)
+        return out
 
     def _most(self, ns: Ints) -> Bools:
         return 2 * ns > self.length

@@ -13,7 +13,7 @@ from ..trace import BEFORE_CAPTURE, NOT_LINKED, Ints, Kind
 from .fallback import Fallbacks, cannot_show
 from .groups import heaviest_code
 from .intervals import Bools
-from .patterns import GRAPH_LAUNCH
+from .patterns import DEVICE_WAIT, GRAPH_LAUNCH
 from .results import CAUSES, Cause, Gaps, Step
 from .scene import Scene
 from .utilization import DeviceTime
@@ -199,8 +199,10 @@ def replayed(scene: Scene, kernels: Ints) -> Bools:
 
 
 def _measure_top(scene: Scene, rows: Ints, busy_ns: float, out: Measures) -> None:
-    """The device operation with most time, whatever it is."""
+    """The device operation with most time, whatever it is; but a wait of the queue only where nothing else ran."""
     trace = scene.trace
+    waits = scene.names.rows(DEVICE_WAIT, Kind.KERNEL, of=rows)
+    rows = rows if waits.all() else rows[~waits]
     if not len(rows):
         return
     inside = np.minimum(scene.end[rows], scene.right) - trace.start[rows]
@@ -233,12 +235,41 @@ def _measure_collectives(scene: Scene, rows: Ints, out: Measures) -> None:
     calls = rows[trace.kind[rows] == Kind.COMM]
     if scene.steps.method != "window":
         out.take("comm.calls_per_step", len(calls) / len(scene.steps.steps))
-    if len(calls):
-        top = heaviest_code(trace.name[calls], trace.dur[calls])
-        ns = trace.dur[calls[trace.name[calls] == top]]
-        words = f"{len(ns)} calls of {trace.names[top]} on one rank"
-        out.take("comm.min_us", float(ns.min()) / 1e3, words)
-        out.take("comm.max_us", float(ns.max()) / 1e3, words)
+    if not len(calls):
+        return
+    top = heaviest_code(trace.name[calls], trace.dur[calls])
+    place, ns = _same_collective(scene, calls[trace.name[calls] == top])
+    if not len(ns):
+        out.cannot("no collective that comes at the same place of two like steps: others carry other amounts of data",
+                   "comm.min_us", "comm.max_us")
+        return
+    words = f"{len(ns)} calls of {trace.names[top]}, number {place + 1} of its step, on one rank"
+    out.take("comm.min_us", float(ns.min()) / 1e3, words)
+    out.take("comm.max_us", float(ns.max()) / 1e3, words)
+
+
+def _same_collective(scene: Scene, calls: Ints) -> tuple[int, Ints]:
+    """ns of those calls of one collective that carry the same data: at one place in every step of one phase that makes
+    as many calls. Returns the place with most time, and its ns; none where fewer than two steps are alike."""
+    trace, steps = scene.trace, scene.steps.steps
+    nothing = (0, np.zeros(0, np.int64))
+    if scene.steps.method == "window" or not len(calls):
+        return nothing
+    launch = trace.launch[calls]
+    step = scene.step_of(np.where(launch >= 0, trace.start[np.maximum(launch, 0)], trace.start[calls]))
+    calls, step = calls[step >= 0], step[step >= 0]
+    each = np.bincount(step, minlength=len(steps))
+    alike: dict[tuple[str, int], list[int]] = {}
+    for i in np.flatnonzero(each).tolist():
+        alike.setdefault((steps[i].phase, int(each[i])), []).append(i)
+    chosen = max(alike.values(), key=len, default=[])
+    if len(chosen) < 2 or 2 * len(chosen) < np.count_nonzero(each):
+        return nothing
+    rows = calls[np.isin(step, chosen)]
+    order = np.argsort(step[np.isin(step, chosen)], kind="stable")
+    table = trace.dur[rows[order]].reshape(len(chosen), -1)
+    place = int(table.sum(axis=0).argmax())
+    return place, table[:, place]
 
 
 def measure_fallback(scene: Scene, fallbacks: Fallbacks, gaps: Gaps, out: Measures) -> None:

@@ -8,6 +8,10 @@ import sys
 GRAPH_LAUNCH = re.compile(r"graph_?launch|aclmdl(RI)?Execute|CommandBufferEnqueue|CommandListAppend", re.I)
 """One call that replays many recorded kernels (CUDA, HIP, XPU, Ascend)."""
 
+DEVICE_LAUNCH = re.compile(
+    r"graph_?launch|aclmdl(RI)?Execute|LaunchKernel|LaunchCooperativeKernel|EnqueueKernelLaunch", re.I)
+"""Runtime calls that hand over a kernel or a graph and nothing else: each of them always means device work."""
+
 LAUNCH_CALL = re.compile(r"launch|Enqueue.*Kernel|aclnn|aclmdl(RI)?Execute", re.I)
 """A call that hands a kernel or a whole graph to the device, whether or not that device work was recorded."""
 
@@ -36,6 +40,9 @@ HOST_EXCHANGE = re.compile(
     r"gloo|mpi:|\bbarrier|wait_tensor|TCPStore|(gather|broadcast|scatter|send|recv|reduce)_(object|pyobj)(_list)?\b"
     r"|_distributed_c10d\.Work|distributed_c10d\.py\(\d+\): \w*wait", re.I)
 """Ranks that talk to each other through the host."""
+
+COLLECTIVE = re.compile(r"^c10d::\w+")
+"""A collective's operator. It is an exchange through the host where nothing below it launches device work."""
 
 _WAIT_FRAME = re.compile(
     r": wait\w*$|\bwait of |: sleep$|<built-in (function|method) (select|sleep|poll)>|select\.(e?poll|kqueue)"
@@ -75,6 +82,10 @@ CONTROL_CPU = re.compile(r"(?<![a-z])AI_?CPU(?![a-z])", re.I)
 OPERATOR = re.compile(r"^(?:cpu_fallback )?[A-Za-z_][\w.]*::[\w.]+$")
 """A dispatcher's operator (`aten::mm`, `_C::rotary_embedding`), as against a user's annotation or an engine's
 span."""
+
+OWN_OPERATOR = re.compile(r"^(?:cpu_fallback )?(aten|torchvision|torchaudio|prims|quantized)::")
+"""An operator of the framework's own. It has a device version, or falls back; another library's operator may be
+written for the host."""
 
 NOT_COMPUTE = re.compile(
     r"::(_?to(_copy)?|copy_?|_copy_from(_and_resize)?|clone|contiguous|empty\w*|resize_?|pin_memory|_pin_memory"

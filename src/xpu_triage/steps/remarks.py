@@ -54,7 +54,9 @@ def about_device(scene: Scene, time: DeviceTime, work: GapWork, fallbacks: Fallb
         notes.append("no host rows: the device's side alone; why it was idle cannot be said")
     if len(time.rows) < FEW_EVENTS:
         notes.append(f"only {len(time.rows)} device events")
-    notes += _waits_in_queue(scene, time) + _hidden_syncs(scene)
+    notes += _lost_launches(scene) + _waits_in_queue(scene, time) + _hidden_syncs(scene)
+    if fallbacks.doubt:
+        notes.append(fallbacks.doubt)
     op = fallbacks.heaviest(scene.left, scene.right)
     if op is not None:
         ns = fallbacks.total(scene.left, scene.right)
@@ -76,6 +78,17 @@ def _hidden_work(scene: Scene, work: GapWork) -> list[str]:
             f"it had work in its queue, so that the capture lacks work{where}"]
 
 
+def _lost_launches(scene: Scene) -> list[str]:
+    """Launches that left no device rows."""
+    lost = scene.lost_launches
+    count = int(starts_inside(scene, lost).sum()) if len(lost) else 0
+    if not count:
+        return []
+    calls = "1 launch has" if count == 1 else f"{count:,} launches have"
+    return [f"{calls} no device work in the capture (mostly {site_of(scene, lost, np.ones_like(lost))}): the profiler "
+            "did not record it or the file is cut, and idle around them is hidden work"]
+
+
 def _waits_in_queue(scene: Scene, time: DeviceTime) -> list[str]:
     """Device rows that are waits of one queue for another: drawn as work, so counted as busy, and said."""
     trace = scene.trace
@@ -90,7 +103,7 @@ def _waits_in_queue(scene: Scene, time: DeviceTime) -> list[str]:
     codes = np.unique(trace.name[time.rows[waits]]).tolist()
     names = ", ".join([trace.names[code] for code in codes[:3]])
     return [f"{waiting / scene.window:.0%} of the window is busy only with {names}: waits in the device's "
-            "queues, which the capture draws as device work"]
+            "queues, which the capture draws as device work; they are not ranked among the kernels"]
 
 
 def _hidden_syncs(scene: Scene) -> list[str]:

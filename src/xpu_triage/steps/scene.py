@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from ..trace import Ints, Kind, Trace
+from ..trace import NOT_LINKED, Ints, Kind, Trace
 from .host import Host, NameTable
 from .intervals import Bools
-from .patterns import COPY_DIRECTION, TO_DEVICE, TO_HOST
+from .patterns import COLLECTIVE, COPY_DIRECTION, DEVICE_LAUNCH, HOST_EXCHANGE, TO_DEVICE, TO_HOST
 from .results import Steps
 
 FEEDS_SHARE = 0.05
@@ -75,6 +75,35 @@ class Scene:
         return found
 
     @cached_property
+    def launched_below(self) -> Bools:
+        """bool, one entry a host row in forest order: it, or a row inside it, launched recorded device work."""
+        index = self.host.index(self.trace.launch[self.trace.on_device])
+        counts = np.bincount(index[index >= 0], minlength=len(self.host))
+        return np.asarray(self.host.below(counts) > 0)
+
+    @cached_property
+    def lost_launches(self) -> Ints:
+        """int64, rows of the trace: launches none of whose device work was recorded, in time order: a profiler that
+        drops kernels (of graphs, of a full buffer), or a file cut before its device rows.
+
+        A driver's call lies inside the runtime's of the same launch, and either may carry the link. In complete
+        captures there is not one. Where most device rows have no link at all, this cannot be told: then none.
+        """
+        host, calls = self.host, self.host_rows(DEVICE_LAUNCH, Kind.RUNTIME)
+        outermost = host.outermost(np.flatnonzero(calls))
+        lost: Ints = np.sort(host.row[outermost[~self.launched_below[outermost]]])
+        device = self.trace.launch[self.trace.on_device]
+        return lost if 2 * int((device == NOT_LINKED).sum()) < len(device) else lost[:0]
+
+    @cached_property
+    def exchanges(self) -> Bools:
+        """bool, one entry a host row in forest order: ranks talk to each other through the host in it."""
+        found = self.host_rows(HOST_EXCHANGE, Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION)
+        if len(self.lead_rows):
+            found |= self.host_rows(COLLECTIVE, Kind.HOST_OP) & ~self.launched_below
+        return found
+
+    @cached_property
     def self_ns(self) -> Ints:
         """int64 ns, one entry a host row in forest order: its time inside the window without its
         children's."""
@@ -85,7 +114,9 @@ class Scene:
         np.maximum(inside, 0, out=inside)
         nested = host.parent >= 0
         inside -= np.bincount(host.parent[nested], inside[nested], len(host)).astype(np.int64)
-        return np.maximum(inside, 0, out=inside)
+        np.maximum(inside, 0, out=inside)
+        own: Ints = inside
+        return own
 
     @cached_property
     def launches_by_thread(self) -> Ints:
