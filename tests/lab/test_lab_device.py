@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from lab_operators import CASES, randn
 
+from lab_operators import CASES, randn
 from xpu_triage import lab
 from xpu_triage.lab import fallback
 from xpu_triage.lab.clock import RealClock
