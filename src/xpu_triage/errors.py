@@ -35,4 +35,4 @@ class MissingExtra(TriageError):
     """An optional dependency is missing."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed", todo=f"Install xpu-triage with its extra [{extra}]")
+        super().__init__(f"{package} is not installed", todo=f"pip install 'xpu-triage[{extra}]'")

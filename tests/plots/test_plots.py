@@ -217,7 +217,7 @@ def test_a_users_matplotlib_settings_change_nothing(monkeypatch):
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtra, match=r"extra \[report\]"):
+    with pytest.raises(MissingExtra, match=r"xpu-triage\[report\]"):
         plots.lanes(diagnosis_of(fallback_walk(1)))
 
 

@@ -277,7 +277,8 @@ class SamplingBatch:
         if not self.wide:
             bits = np.array(floats, np.float32).view(np.int32).astype(np.int64)
         host = torch.tensor(np.concatenate([bits, np.array(whole, np.int64)]))
-        if self.device.type in CAN_PIN and torch.accelerator.is_available():
+        here = torch.accelerator.current_accelerator()
+        if self.device.type in CAN_PIN and here is not None and here.type == self.device.type:
             return host.pin_memory().to(self.device, non_blocking=True)
         return host.to(self.device)
 
