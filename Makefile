@@ -62,7 +62,7 @@ $(VENV)/.report: $(PINS) | $(PY)
 	@touch $@
 
 $(VENV)/.notebooks: $(PINS) | $(PY)
-	@$(PIP) -e '.[notebooks]'
+	@$(PIP) -e '.[notebooks,live]'
 	@touch $@ $(VENV)/.report
 
 $(VENV)/.dev: $(PINS) | $(PY)

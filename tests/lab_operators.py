@@ -98,7 +98,37 @@ def writing_by_mask(d: str) -> Any:
     x[x < -1] = randn(1, seed=9).to(d)[0]
     y[y[:, 0] > 0] = torch.zeros(5).to(d)
     y[y > 1] *= 2
-    return x, y
+    z = randn(6, 5, seed=2).to(d)
+    z[z > 1] = z.sum()
+    z[:, z[0] > 0] = 0.5
+    z[z < -1] = z[0, :1].clone()
+    z[z[:, 0] < 0, 1] = torch.tensor([0.75])
+    z.index_put_((z > 0.5,), z.amax(), accumulate=True)
+    return x, y, z, z.masked_fill(z > 0, z.amin()), z.index_fill(1, torch.tensor([0, 2]).to(d), z.amax())
+
+
+@case
+def looking_differently_in_place(d: str) -> Any:
+    x = randn(2, 3, 4).to(d)
+    a, b = x.clone().unsqueeze_(1), x[:, :1].clone().squeeze_()
+    c = x[1].clone().t_()
+    e = x.clone().transpose_(0, 2)
+    f = x.clone().as_strided_((3, 2), (1, 4), 5)
+    c.mul_(2)
+    return a, b, c, e, f, x.detach().view(6, 4)[1:].squeeze_(0).add(1)
+
+
+@case
+def quantiles(d: str) -> Any:
+    x, q = randn(6, 5).to(d), torch.tensor([0.1, 0.5, 0.95]).to(d)
+    return (
+        x.quantile(0.3),
+        x.quantile(q, dim=1),
+        x.quantile(q, 0, keepdim=True, interpolation="nearest"),
+        x.nanquantile(0.5, dim=1),
+        x.median(),
+        x.median(1).values,
+    )
 
 
 @case

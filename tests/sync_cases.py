@@ -128,6 +128,9 @@ ONE: dict[str, Case] = {
     "synchronize": lambda d: torch.get_device_module(d.x.device).synchronize(),
     "is_nonzero": lambda d: d.two.is_nonzero(),
     "torch.tensor of a tensor's value": lambda d: torch.tensor([d.two]),
+    "masked_fill by a tensor": lambda d: d.x.masked_fill(d.mask, d.x[0]),
+    "index_fill by a tensor": lambda d: d.x.index_fill(0, d.ids, d.x[0]),
+    "assigning a tensor's number": lambda d: d.x.__setitem__(d.mask, d.x.sum()),
 }
 """One read-back each, on CPU tensors and on the lab's device."""
 
@@ -136,12 +139,9 @@ ONE_ON_CPU: dict[str, Case] = {
     "asarray": lambda d: np.asarray(d.x),
     "array": lambda d: np.array(d.x),
     "pickle": lambda d: pickle.dumps(d.x),
-    "masked_fill by a tensor": lambda d: d.x.masked_fill(d.mask, d.x[0]),
     "normal by tensors": lambda d: torch.normal(d.x, d.x.abs()),
     "normal by a tensor": lambda d: torch.normal(0.0, d.x.abs()),
     "cholesky": lambda d: torch.linalg.cholesky(torch.eye(3)),
-    "index_fill by a tensor": lambda d: d.x.index_fill(0, d.ids, d.x[0]),
-    "assigning a tensor's number": lambda d: d.x.__setitem__(d.mask, d.x.sum()),
 }
 """One read-back each; on the lab's device some are not possible, and some are kernels of their own."""
 

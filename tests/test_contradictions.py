@@ -21,6 +21,11 @@ SPEAKS = [
     ({"latency.engine_itl_ms": 3, "step.wall_ms": 60},
      "latency.engine_itl_ms 3 ms is 20 times shorter than a step of 60 ms"),
     ({"device.busy_fraction": 0.9, "device.utilization_fraction": 0.2}, "different moments"),
+    # a hung kernel: sm 100, mem 0, at 17 % of its power
+    ({"device.utilization_fraction": 1, "device.memory_active_fraction": 0, "power.draw_fraction": 0.17},
+     "device.memory_active_fraction 0 and power.draw_fraction 0.17: a kernel that spins"),
+    ({"device.utilization_fraction": 1, "device.memory_active_fraction": 0}, "reads as full"),
+    ({"device.utilization_fraction": 0.95, "power.draw_fraction": 0.2}, "reads as full"),
     ({"device.busy_fraction": 0.6, "idle.launching_fraction": 0.3, "idle.host_op_fraction": 0.2}, "add up to 1.1"),
     ({"device.busy_fraction": 0.5, "device.compute_fraction": 0.4, "device.comm_fraction": 0.2},
      "0.4 + 0.2 = 0.6, more than"),
@@ -48,6 +53,9 @@ AGREES = [
     {"serving.running": 8, "step.wall_ms": 20, "serving.decode_tokens_per_s": 1400},      # speculation: 3.5 a step
     {"device.utilization_fraction": 0, "serving.running": 0, "step.wall_ms": 700},
     {"device.utilization_fraction": 0.6, "device.busy_fraction": 0.3},                    # a tool reads more than busy
+    {"device.utilization_fraction": 1, "device.memory_active_fraction": 0.1, "power.draw_fraction": 0.9},  # gpu_burn
+    {"device.utilization_fraction": 1, "device.memory_active_fraction": 0.6, "power.draw_fraction": 0.3},
+    {"device.utilization_fraction": 0.3, "device.memory_active_fraction": 0, "power.draw_fraction": 0.2},
     {"device.busy_fraction": 0.46, "idle.launching_fraction": 0.47, "idle.host_op_fraction": 0.08},
     {"device.busy_fraction": 0.5, "idle.launching_fraction": 0.5, "idle.before_unlinked_fraction": 0.4},
     {"latency.queue_ms": 300, "latency.prefill_ms": 600, "latency.ttft_ms": 1000, "latency.e2e_ms": 9000},

@@ -13,6 +13,7 @@ from pathlib import Path
 from . import __version__
 from .diagnosis import Progress, diagnose
 from .errors import TriageError, UnusableInput
+from .live import watch
 
 INTERRUPTED = 130
 
@@ -51,10 +52,17 @@ def _parser() -> argparse.ArgumentParser:
         "diagnose", help="walk the evidence to a verdict",
         epilog="Exit code: 0 a verdict, 3 not enough evidence, 2 unusable input.")
     command.add_argument("evidence", nargs="+", metavar="EVIDENCE",
-                         help="a profiler trace (.json, .json.gz), an evidence sheet (.yaml), or a folder of them")
+                         help="a profiler trace, SMI output, /metrics dumps, py-spy dumps, an engine log, an evidence "
+                              "sheet (.yaml), or a folder of them")
     command.add_argument("--json", action="store_true", help="print the diagnosis as JSON (see docs/json.md)")
     command.add_argument("--report", metavar="FILE.html", type=Path, help="write one offline HTML report")
     command.set_defaults(run=_diagnose)
+
+    command = commands.add_parser(
+        "watch", help="record what runs now, then diagnose the record",
+        epilog="It only reads, except for --profile. Exit code as of diagnose.")
+    watch.add_arguments(command)
+    command.set_defaults(run=watch.run)
 
     command = commands.add_parser("fingerprints", help="list the failures known here, or read one's page")
     command.add_argument("id", nargs="?", metavar="ID")

@@ -109,6 +109,22 @@ def _utilization_against_busy(n: Numbers) -> Iterator[Contradiction]:
             "moments, a different device, or a single reading", "device.busy_fraction", "device.utilization_fraction")
 
 
+def _spinning(n: Numbers) -> Iterator[Contradiction]:
+    """A tool calls a device in use while any kernel runs, one that spins too: work that computes draws power and reads
+    memory. A hung kernel of a real capture: sm 100, mem 0, at 17 % of its power."""
+    used, memory, power = (n.get(name) for name in (
+        "device.utilization_fraction", "device.memory_active_fraction", "power.draw_fraction"))
+    cold = power is not None and power <= 0.35
+    still = memory is not None and memory < 0.005
+    if used is None or used < 0.9 or not (cold or still) or (memory is not None and memory > 0.02):
+        return
+    names = [*(["device.memory_active_fraction"] if still else []), *(["power.draw_fraction"] if cold else [])]
+    beside = " and ".join(f"{name} {figure(n[name])}" for name in names)
+    yield _contradiction(
+        f"device.utilization_fraction {figure(used)}, but {beside}: a kernel that spins (hung, or waiting for another "
+        "rank) reads as full", "device.utilization_fraction", *names)
+
+
 def _shares(n: Numbers) -> Iterator[Contradiction]:
     idle = [name for name in n if name.startswith("idle.") and name.endswith("_fraction")
             and name != "idle.before_unlinked_fraction"]  # a property of idle, beside its causes
@@ -183,8 +199,8 @@ def _bandwidth(n: Numbers) -> Iterator[Contradiction]:
 
 
 CHECKS: tuple[Check, ...] = (
-    _rate, _request_rate, _itl_rate, _step_against_token, _idle_engine, _utilization_against_busy, _shares, _latencies,
-    _steps, _littles_law, _batch, _bandwidth,
+    _rate, _request_rate, _itl_rate, _step_against_token, _idle_engine, _utilization_against_busy, _spinning, _shares,
+    _latencies, _steps, _littles_law, _batch, _bandwidth,
 )
 
 

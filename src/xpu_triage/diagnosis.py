@@ -7,13 +7,16 @@ from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
 
-from . import fingerprints
+from . import fingerprints, telemetry
 from .contradictions import contradictions
 from .errors import UnusableInput
-from .evidence import detect, kineto, sheet
+from .evidence import detect, kineto, sheet, telemetry_readers
+from .evidence.watch_record import WatchRecord
+from .samples import EngineLog, Samples, Scrape, Stacks, Telemetry
 from .signals import Signal, Signals
 from .steps.results import Finding, Walk
 from .steps.walk import walk
+from .telemetry.measured import Measured
 from .trace import Trace
 from .verdict import Level, Verdict, judge
 
@@ -31,7 +34,7 @@ class EvidenceRecord:
     path: str
     kind: str
     events: int = 0
-    """Events in the file (figures in a sheet)."""
+    """Events in the file; figures in a sheet; readings, samples, lines with figures in telemetry."""
     skipped: int = 0
     """Those that could not be placed, decoded or matched."""
     notes: tuple[str, ...] = ()
@@ -58,8 +61,12 @@ class Diagnosis:
     finding: Finding | None = None
     """The bisection that the verdict points to, else the largest."""
     others: tuple[OtherTrace, ...] = ()
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    """What was read beside traces and sheets."""
+    measured: Measured = field(default_factory=Measured)
+    """What the telemetry says."""
     unknown: dict[str, str] = field(default_factory=dict)
-    """Signals that a trace should give and this one cannot, each with the reason."""
+    """Signals that the evidence at hand should give and cannot, each with the reason."""
     platform: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -80,9 +87,8 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
     records: list[EvidenceRecord] = []
     typed: list[Signal] = []
     platform: dict[str, str] = {}
-    lead: Walk | None = None
-    lead_alone: Verdict | None = None
-    others: list[OtherTrace] = []
+    sampled: list[telemetry_readers.Read] = []
+    traces = _Traces(pages)
     for piece, from_folder in _pieces(evidence, records):
         path = str(piece.path)
         try:
@@ -91,38 +97,58 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
                 typed += read.signals
                 platform.update(read.platform)
                 records.append(EvidenceRecord(path, "sheet", len(read.signals), 0, tuple(read.notes)))
-                continue
-            trace = kineto.read(piece.path, progress=_for(path, progress))
+            elif piece.reader is not None:
+                sampled.append(piece.reader.read(piece.path))
+                records.append(_sampled(path, piece.kind, sampled[-1]))
+            else:
+                trace = kineto.read(piece.path, progress=_for(path, progress))
+                records.append(_record(path, trace))
+                traces.add(walk(trace))
+                del trace  # the table is let go: memory follows one trace
         except UnusableInput as error:
             if not from_folder:
                 raise
             records.append(EvidenceRecord(path, piece.kind, notes=(f"not used: {error}",)))
-            continue
-        records.append(_record(path, trace))
-        walked = walk(trace)
-        alone = _alone(walked, pages)
-        if lead is None or lead_alone is None:
-            lead, lead_alone = walked, alone
-            continue
-        if _leads(walked, alone) > _leads(lead, lead_alone):
-            lead, lead_alone, walked, alone = walked, alone, lead, lead_alone
-        others.append(OtherTrace(walked.trace.source, alone, Signals(walked.signals)))
-        del trace, walked  # the table is let go: memory follows one trace
-    if not typed and lead is None:
+    lead = traces.lead
+    if not typed and lead is None and all(isinstance(read, WatchRecord) for read in sampled):
         raise UnusableInput("no usable evidence", where=", ".join(fspath(piece) for piece in evidence), todo="; ".join(
             note for record in records for note in record.notes))
-    signals = Signals((*(lead.signals if lead else ()), *typed))
+    gathered = telemetry_readers.gathered(sampled)
+    measured = telemetry.measure(gathered)
+    signals = Signals((*(lead.signals if lead else ()), *measured.signals, *typed))
     verdict = _told(judge(signals, pages, contradictions(signals)), lead)
+    unknown = {**measured.unknown, **(lead.unknown if lead else {})}
     return Diagnosis(
         verdict=verdict,
         signals=signals,
         evidence=tuple(records),
         lead=lead,
         finding=_pointed_at(verdict, lead, pages),
-        others=tuple(others),
-        unknown={name: why for name, why in (lead.unknown if lead else {}).items() if name not in signals},
+        others=tuple(traces.others),
+        telemetry=gathered,
+        measured=measured,
+        unknown={name: why for name, why in unknown.items() if name not in signals},
         platform=platform,
     )
+
+
+class _Traces:
+    """The walks of several traces: the one that the verdict rests on, whole, and what the others say by themselves."""
+
+    def __init__(self, pages: Sequence[fingerprints.Fingerprint]) -> None:
+        self._pages = pages
+        self.lead: Walk | None = None
+        self._alone: Verdict | None = None
+        self.others: list[OtherTrace] = []
+
+    def add(self, walked: Walk) -> None:
+        alone = _alone(walked, self._pages)
+        if self.lead is None or self._alone is None:
+            self.lead, self._alone = walked, alone
+            return
+        if _leads(walked, alone) > _leads(self.lead, self._alone):
+            self.lead, self._alone, walked, alone = walked, alone, self.lead, self._alone
+        self.others.append(OtherTrace(walked.trace.source, alone, Signals(walked.signals)))
 
 
 def _pieces(
@@ -150,6 +176,29 @@ def _record(path: str, trace: Trace) -> EvidenceRecord:
     counts = trace.counts
     return EvidenceRecord(path, trace.format, counts.events, counts.unplaced + counts.unreadable + counts.unmatched,
                           trace.notes)
+
+
+def _sampled(path: str, kind: str, read: telemetry_readers.Read) -> EvidenceRecord:
+    parts = read if isinstance(read, tuple) else (read,)
+    notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+    tool = next((part.tool for part in parts if isinstance(part, Samples | Stacks)), "")
+    return EvidenceRecord(path, f"{kind}: {tool}" if tool else kind, sum(_size(part) for part in parts),
+                          sum(part.skipped for part in parts), notes)
+
+
+def _size(part: Samples | Scrape | Stacks | EngineLog | WatchRecord) -> int:
+    match part:
+        case WatchRecord():
+            return part.samples
+        case Samples():
+            return part.readings
+        case Scrape():
+            return sum(map(len, part.values.values()))
+        case Stacks():
+            return sum(stack.samples for stack in part.stacks)
+        case EngineLog():
+            rows = (max(map(len, table.values()), default=0) for table in (part.iterations, part.stats))
+            return sum(rows) + len(part.facts)
 
 
 def _alone(walked: Walk, pages: Sequence[fingerprints.Fingerprint]) -> Verdict:

@@ -12,13 +12,14 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from . import render_telemetry
 from .diagnosis import Diagnosis
 from .fingerprints import Fingerprint
 from .signals import Signals
 from .steps.results import Finding, Walk
 from .text import clean, shorten
 from .verdict import NOTHING_SPEAKS, Hypothesis, Level, RuledOut
-from .words import ABOUT_WORDS, CAUSE_WORDS
+from .words import ABOUT_WORDS, CAUSE_WORDS, read_words
 
 WIDTH_WITHOUT_TERMINAL = 100
 SHOWN_HYPOTHESES = 3
@@ -49,8 +50,8 @@ def print_diagnosis(diagnosis: Diagnosis, out: Console | None = None) -> None:
 def diagnosis_parts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     """The diagnosis from top to bottom, as things that rich can print."""
     yield _headline(diagnosis)
-    if diagnosis.lead is not None:
-        yield from _three_steps(diagnosis, diagnosis.lead)
+    if diagnosis.lead is not None or diagnosis.telemetry:
+        yield from _three_steps(diagnosis)
     verdict = diagnosis.verdict
     supported = [h for h in verdict.hypotheses if h.score > 0] or list(verdict.hypotheses[:1])
     for i, hypothesis in enumerate(supported[:SHOWN_HYPOTHESES]):
@@ -117,21 +118,32 @@ def _look_alikes(ruled_out: Sequence[RuledOut]) -> Iterator[str]:
         yield f"{', '.join(silent)}: {NOTHING_SPEAKS}"
 
 
-def _three_steps(diagnosis: Diagnosis, walked: Walk) -> Iterator[RenderableType]:
+def _three_steps(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    """Each step from the trace, where there is one, then from telemetry."""
+    walked = diagnosis.lead
     yield Rule("1 utilization", align="left", style="dim")
-    yield from _utilization(walked)
+    yield from _of_both(_utilization(walked) if walked else (), diagnosis, 1)
     yield Rule("2 step time", align="left", style="dim")
-    yield from _step_time(walked)
+    yield from _of_both(_step_time(walked) if walked else (), diagnosis, 2)
     yield Rule("3 operator bisection", align="left", style="dim")
-    yield from _bisection(diagnosis.finding, walked)
+    yield from _of_both(_bisection(diagnosis.finding, walked) if walked else (), diagnosis, 3)
     yield from _always_asked(diagnosis.signals)
-    if notes := [note for note in walked.notes if note not in walked.steps.notes]:
+    notes = [note for note in walked.notes if note not in walked.steps.notes] if walked else []
+    if notes:
         yield from _listed("Said by the walk", notes)
+    if diagnosis.measured.notes:
+        yield from _listed("Mind with the telemetry", diagnosis.measured.notes)
     if diagnosis.unknown:
         reasons: dict[str, list[str]] = {}
         for name, why in diagnosis.unknown.items():
             reasons.setdefault(why, []).append(name)
         yield from _listed("Unknown here", (f"{', '.join(names)}: {why}" for why, names in reasons.items()))
+
+
+def _of_both(from_trace: Iterable[RenderableType], diagnosis: Diagnosis, step: int) -> Iterator[RenderableType]:
+    """What a trace says of this step, and what telemetry does; where neither says anything, that."""
+    parts = [*from_trace, *render_telemetry.lines(render_telemetry.of_step(diagnosis.measured, step))]
+    yield from parts or [Text("nothing in this evidence", style="italic")]
 
 
 def _utilization(walked: Walk) -> Iterator[RenderableType]:
@@ -224,8 +236,7 @@ def _evidence(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     yield Rule("evidence", align="left", style="dim")
     for record in diagnosis.evidence:
         skipped = f", {record.skipped:,} skipped" if record.skipped else ""
-        unit = "figures" if record.kind == "sheet" else "events"
-        yield Text(f"{clean(record.path)}: {clean(record.kind)}, {record.events:,} {unit}{skipped}")
+        yield Text(f"{clean(record.path)}: {clean(record.kind)}, {read_words(record.kind, record.events)}{skipped}")
         for note in record.notes:
             yield _item(note, "·")
     for other in diagnosis.others:

@@ -22,3 +22,19 @@ ABOUT_WORDS = {**{str(cause): f"idle: {words}" for cause, words in CAUSE_WORDS.i
                "compute": "device time in kernels", "copy": "device time in copies",
                "comm": "device time in collectives", "host": "host time"}
 """The part of the window that a `Finding` is about."""
+
+_READ = {
+    "sheet": ("figure", "figures"),
+    "smi": ("reading", "readings"),
+    "processes": ("reading", "readings"),
+    "metrics": ("sample", "samples"),
+    "stacks": ("stack", "stacks"),
+    "log": ("line with figures", "lines with figures"),
+    "watch": ("sample", "samples"),
+}
+
+
+def read_words(kind: str, count: int) -> str:
+    """What a piece of evidence of this kind holds, counted: `1 figure`, `2,376 events`. `smi:nvidia` is an `smi`."""
+    one, many = _READ.get(kind.partition(":")[0], ("event", "events"))
+    return f"{count:,} {one if count == 1 else many}"

@@ -37,9 +37,9 @@ def test_a_file_is_what_its_content_says_whatever_its_name(tmp_path: Path, conte
 
 @pytest.mark.parametrize(("name", "content", "says"), [
     ("a.json", b"", "empty"),
-    ("a.json", b"{}", "JSON, but neither"),
+    ("a.json", b"{}", "JSON of no known kind"),
     ("a.json", b'{"schema": 1, "verdict": {}, "hypotheses": [], "signals": {}}', "JSON of an earlier diagnosis"),
-    ("a.json", b'[{"a": 1}]', "JSON, but neither"),
+    ("a.json", b'[{"a": 1}]', "JSON of no known kind"),
     ("a.yaml", b"replicas: 3\nspec:\n  signals: 4\n", "text of no known kind"),
     ("a.log", b"INFO signals: none\n", "text of no known kind"),
     ("a.sqlite", b"SQLite format 3\0" + bytes(99), "SQLite"),

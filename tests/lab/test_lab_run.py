@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import subprocess
@@ -126,6 +127,19 @@ def test_the_step_log_has_the_engine_s_form(tmp_path: Path):
     assert sum(elapsed) == pytest.approx(3 * run.step_ms, abs=0.02)
 
 
+def test_the_utilization_has_the_form_of_an_smi_s_query(tmp_path: Path):
+    """One row each 100 ms: time, device, and a share of the period in whole percent, as the tool prints its unit."""
+    run = lab.run("none", out=tmp_path, steps=10)
+    header, *rows = (tmp_path / "utilization.csv").read_text().splitlines()
+    assert header == "time_s, index, utilization.gpu [%]"
+    assert len(rows) == int(10 * run.step_ms // 100)
+    assert [row.split(", ")[:2] for row in rows] == [[f"{(i + 1) / 10:.1f}", "0"] for i in range(len(rows))]
+    percents = [row.split(", ")[2] for row in rows]
+    assert all(percent.endswith(" %") for percent in percents)
+    mean = sum(int(percent[:-2]) for percent in percents) / len(percents)
+    assert mean / 100 == pytest.approx(run.utilization_fraction)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_shipped_trace_is_small(full_size: Callable[[str], Path], fault: str):
     assert (full_size(fault) / "trace.json.gz").stat().st_size <= 400_000
@@ -173,16 +187,68 @@ def test_runs_of_different_loads_have_no_ratio(tmp_path: Path):
 
 
 def test_the_incident_happens_in_real_time(tmp_path: Path):
-    """The CPU's draws are real here, by one thread; the device's share is modelled."""
-    faulty = lab.run("exponential-fallback", out=tmp_path / "faulty", steps=2, clock="real")
-    repaired = lab.run("exponential-fallback", out=tmp_path / "repaired", steps=10, clock="real", repair=True)
-    assert faulty.utilization_fraction < 0.05 < 0.4 < repaired.utilization_fraction
+    """The CPU's draws are real here, by one thread; the device's share is modelled. What is compared within one
+    run holds on any machine; two runs are compared where other programs left them alone."""
+    for attempt in range(2):
+        faulty = lab.run("exponential-fallback", out=tmp_path / "faulty", steps=2, clock="real")
+        repaired = lab.run("exponential-fallback", out=tmp_path / "repaired", steps=10, clock="real", repair=True)
+        assert faulty.stats.fallback_ns / 2e6 > 0.8 * faulty.step_ms
+        assert faulty.utilization_fraction < 0.05, attempt
+        assert repaired.fallbacks_per_step == 0
+        if not (faulty.disturbed or repaired.disturbed):
+            break
+    else:
+        pytest.skip(lab.run_lines(repaired)[-2])
+    assert repaired.utilization_fraction > 0.4
     drawn_ns = faulty.stats.fallback_ns / 2 / (256 * 152_000)
     if drawn_ns < 18:
         pytest.skip(
             f"one thread draws in {drawn_ns:.0f} ns here, so the fault itself is smaller than shown elsewhere"
         )
     assert faulty.step_ms / repaired.step_ms >= 20
+
+
+SYNC_FAULTS = [name for name, fault in FAULTS.items() if fault.fingerprints == ("implicit-sync",)]
+
+
+@pytest.mark.parametrize("name", SYNC_FAULTS)
+def test_the_syncs_of_a_fault_are_there_in_real_time_and_their_cost_where_the_machine_lets_it_show(
+    tmp_path: Path, name: str
+):
+    """Counts and the device's idle are of the run itself; that the step is longer is a matter of two runs."""
+    for _ in range(2):
+        faulty, repaired = (
+            lab.run(name, out=tmp_path / str(repair), steps=5, clock="real", repair=repair)
+            for repair in (False, True)
+        )
+        assert faulty.syncs_per_step >= 9
+        assert repaired.syncs_per_step == 1
+        if not (faulty.disturbed or repaired.disturbed):
+            break
+    else:
+        pytest.skip(lab.run_lines(faulty)[-2])
+    assert faulty.step_ms > repaired.step_ms
+    assert faulty.busy_fraction < repaired.busy_fraction
+
+
+def test_a_run_on_a_busy_machine_says_so_and_its_ratio_with_it(tmp_path: Path):
+    quiet = lab.run("none", out=tmp_path, steps=2, clock="real", batch=8, vocab=500)
+    quiet = dataclasses.replace(quiet, late_fraction=0.0, held_up_fraction=0.04)
+    assert "this machine: other programs had it for" in (tmp_path / "lab.txt").read_text()
+    assert not any("too busy" in line for line in lab.run_lines(quiet))
+    assert "worth little" not in lab.ratio_lines(quiet, quiet)[0]
+    for change in ({"held_up_fraction": 0.3}, {"late_fraction": 0.3}):
+        busy = dataclasses.replace(quiet, **change)
+        (line,) = [line for line in lab.run_lines(busy) if "too busy" in line]
+        assert "30%" in line
+        assert "worth little" in lab.ratio_lines(busy, quiet)[0]
+        assert "worth little" in lab.ratio_lines(quiet, busy)[0]
+
+
+def test_counted_time_knows_no_busy_machine(tmp_path: Path):
+    run = lab.run("none", out=tmp_path, **SMALL)
+    assert (run.held_up_fraction, run.late_fraction, run.disturbed) == (0, 0, False)
+    assert "this machine" not in (tmp_path / "lab.txt").read_text()
 
 
 # ---- the diagnosis

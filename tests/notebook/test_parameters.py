@@ -31,11 +31,17 @@ def test_a_name_like_no_other_is_refused_with_all_that_there_are():
         check_parameters(ran(DECLARED, "# Parameters\nzzz = 1\n"))
 
 
-@pytest.mark.parametrize("value", ["1", "true", "None", "[1, 2]", "{}"])
+@pytest.mark.parametrize("value", ["1.5", "true", "None", "[1, 2]", "{}"])
 def test_a_value_of_another_type_is_refused(value):
     source = f"# Parameters\nevidence = {value.replace('true', 'True')}\n"
     with pytest.raises(UnusableInput, match="parameter 'evidence'"):
         check_parameters(ran(DECLARED, source))
+
+
+def test_what_papermill_took_for_a_number_is_still_text():
+    """`papermill -p pid 4242` gives the number, and so does a path that is one."""
+    check_parameters(ran("pid: str = ''\nseconds: float = 30.0", "# Parameters\npid = 4242\nseconds = 60\n"))
+    assert pieces(4242) == ["4242"]
 
 
 def test_a_flag_given_as_text_is_refused():

@@ -57,6 +57,17 @@ def test_every_plot_draws_every_kind_of_evidence_the_same_each_time(plot, kind):
     assert plot(diagnosis).png == first.png
 
 
+@pytest.mark.parametrize("wall_ms", [0.5, 48.72, 4860.46, 9999.99, 5_000_000, 86_400_000])
+@pytest.mark.parametrize("count", [1, 10, 2000])
+def test_no_words_beside_the_steps_touch_the_edge_of_the_paper(wall_ms, count):
+    wall = round(wall_ms * 1e6)
+    steps = tuple(Step("s", i * wall, (i + 1) * wall, "decode") for i in range(count))
+    walk = fallback_walk(1)
+    use = replace(walk.devices[0], busy=np.zeros(count, np.int64))
+    drawn = plots.step_times(diagnosis_of(replace(walk, steps=Steps("annotation", "", steps), devices=(use,))))
+    assert (pixels(drawn)[:, -8:] == 255).all()
+
+
 def test_the_title_states_the_finding_in_words():
     diagnosis = diagnosis_of(fallback_walk())
     assert (

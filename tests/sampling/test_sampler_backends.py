@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -183,41 +182,3 @@ def test_the_signature_of_the_npu_operator_is_the_one_relied_upon():
     text = Path(str(table.locate())).read_text()
     (signature,) = re.findall(r"func: (npu_top_k_top_p\(.*)", text)
     assert signature == "npu_top_k_top_p(Tensor logits, Tensor? p=None, Tensor? k=None) -> Tensor"
-
-
-def test_torch_npu_without_cann_is_one_clear_line(tmp_path):
-    """A package that registers itself with torch as torch_npu does, and cannot load."""
-    (tmp_path / "torch_npu").mkdir()
-    (tmp_path / "torch_npu" / "__init__.py").write_text(
-        "def _autoload():\n    raise ImportError('libhccl.so: cannot open shared object file')\n"
-    )
-    info = tmp_path / "torch_npu-2.13.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_npu\nVersion: 2.13.0\n")
-    (info / "entry_points.txt").write_text("[torch.backends]\ntorch_npu = torch_npu:_autoload\n")
-    code = """
-from xpu_triage.errors import TriageError
-try:
-    import xpu_triage.sampling
-except TriageError as error:
-    print(error)
-"""
-    environment = {"PYTHONPATH": str(tmp_path), "PATH": ""}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
-    assert done.stdout.count("\n") == 1
-    assert "CANN is not set up" in done.stdout
-    assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in done.stdout
-
-
-def test_without_torch_the_extra_is_named():
-    code = """
-import sys
-sys.modules["torch"] = None
-from xpu_triage.errors import MissingExtra
-try:
-    import xpu_triage.sampling
-except MissingExtra as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "torch is not installed. pip install 'xpu-triage[lab]'\n"

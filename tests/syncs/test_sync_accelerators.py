@@ -3,10 +3,12 @@ torch_npu 2.13.0). What a driver really reports is not shown here: there is none
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 import threading
 import types
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -105,6 +107,27 @@ def test_the_real_hooks_have_the_names_that_are_used():
     assert callable(torch.cuda.get_sync_debug_mode)
     assert (module.CUDA.runtime, module.CUDA.trace) == ("torch.cuda", cuda_trace.__name__)
     assert (module.XPU.runtime, module.XPU.trace, module.XPU.warning) == ("torch.xpu", xpu_trace.__name__, "")
+
+
+def test_the_npu_s_hooks_have_the_names_that_are_used():
+    """Read from the installed package's own files, without importing it: it cannot load without CANN."""
+    try:
+        files = importlib.metadata.files("torch_npu") or []
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("torch_npu is not installed (extra: npu)")
+    bytes_of = {str(f): Path(str(f.locate())).read_bytes() for f in files if f.parts[0] == "torch_npu" and f.name in
+                ("_npu_trace.py", "utils.py", "_sanitizer.py", "libtorch_npu.so")}  # fmt: skip
+    trace = bytes_of["torch_npu/utils/_npu_trace.py"]
+    assert module.NPU.trace == "torch_npu.utils._npu_trace"
+    for hook in module.HOOKS:
+        assert f"\n{module.NPU.prefix}{hook}SynchronizationCallbacks".encode() in trace
+    assert b"def add_callback(self, cb: Callable, cb_name: str)" in trace
+    runtime = bytes_of["torch_npu/npu/utils.py"]
+    assert module.NPU.runtime == "torch_npu.npu"
+    assert b"def set_sync_debug_mode(debug_mode):" in runtime
+    assert b"def get_sync_debug_mode():" in runtime
+    assert b"torch_npu._C._activate_npu_trace(" in bytes_of["torch_npu/npu/_sanitizer.py"]
+    assert module.NPU.warning.encode() in bytes_of["torch_npu/lib/libtorch_npu.so"]
 
 
 def test_a_wait_that_both_hooks_report_counts_once_at_its_line(device):

@@ -19,7 +19,6 @@ EXPECTED = {
 }
 PRINTS = {"repr", "str", "print of one", "format of many"}
 """One call, and many waits: PyTorch prints a tensor value by value."""
-MISSING_IN_LAB = {"quantile"}
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -48,7 +47,7 @@ def test_on_cpu_tensors(name):
     assert set(found(syncs)) == (place(case) if expected else set())
 
 
-@pytest.mark.parametrize("name", [n for n in EXPECTED if n not in ONE_ON_CPU and n not in MISSING_IN_LAB])
+@pytest.mark.parametrize("name", [n for n in EXPECTED if n not in ONE_ON_CPU])
 def test_on_the_lab_by_two_detectors(name, lab_device):
     expected, case = EXPECTED[name]
     data = Data.on("xpulab")

@@ -9,12 +9,15 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from os import PathLike
 from pathlib import Path
 
 from ..errors import UnusableInput
+from . import lines
 from .chunks import is_gzip, pieces
+from .telemetry_readers import READERS, Reader
 
 SNIFFED = 1 << 18
 """Inflated bytes of a file that are looked at. (What a trace says about its capture can fill 100 KB.)"""
@@ -23,20 +26,24 @@ MAX_DEPTH = 8
 MAX_FILES = 5000
 """Levels of folders, and files of one folder, that are looked at; what lies beyond is listed as skipped."""
 
-KNOWN = "a PyTorch-profiler trace (.json, .json.gz) or an evidence sheet (.yaml)"
+KNOWN = ("a profiler trace, SMI output, a /metrics dump, a py-spy dump, an engine log or an evidence sheet (.yaml), "
+         "or a folder of them")
 
 
 @dataclass(frozen=True)
 class Found:
     path: Path
     kind: str
-    """`kineto` or `sheet`; a format that is recognised but not read has its own name; else `unknown`."""
+    """`kineto`, `sheet` or a kind of telemetry; a format that is recognised but not read has its own name; else
+    `unknown`."""
+    reader: Reader | None = None
+    """Of telemetry."""
     skipped: str = ""
     """Why it cannot be used; empty where it can. Only what a folder holds is skipped, a file alone is
     refused."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Head:
     """The beginning of a file, as far as it is needed to tell what it is."""
 
@@ -46,9 +53,13 @@ class _Head:
     whole: bool
     """The file has no more."""
 
+    @cached_property
+    def text(self) -> str:
+        return lines.head_text(self.content)
+
     @property
     def is_text(self) -> bool:
-        return b"\0" not in self.content
+        return b"\0" not in self.content or self.content.startswith((b"\xff\xfe", b"\xfe\xff"))
 
     def has(self, pattern: bytes) -> bool:
         return re.search(pattern, self.content) is not None
@@ -60,6 +71,8 @@ class _Format:
     matches: Callable[[_Head], bool]
     refusal: str = ""
     """What it is and what to do; empty where a reader exists."""
+    reader: Reader | None = None
+    """Of telemetry."""
 
 
 def _is_ascend(head: _Head) -> bool:
@@ -101,6 +114,10 @@ def _starts(*magic: bytes) -> Callable[[_Head], bool]:
     return lambda head: head.content.startswith(magic)
 
 
+def _of(reader: Reader) -> Callable[[_Head], bool]:
+    return lambda head: head.is_text and reader.matches(head.text)
+
+
 _SQLITE = "an SQLite database (Nsight Systems, Ascend or rocprof): no reader for it yet"
 _NSIGHT = "an Nsight Systems report, which only nsys itself reads. Export it: nsys export --type sqlite"
 _ASCEND = "an Ascend profiler trace (trace_view.json): no reader for it yet"
@@ -116,6 +133,7 @@ FORMATS: tuple[_Format, ...] = (
     _Format("ascend", _is_ascend, _ASCEND),
     _Format("diagnosis", _is_diagnosis, _OURS),
     _Format("kineto", _is_kineto),
+    *(_Format(reader.kind, _of(reader), reader=reader) for reader in READERS),
     _Format("sheet", _is_sheet),
 )
 """The first that matches decides."""
@@ -149,12 +167,12 @@ def _in_folder(folder: Path) -> list[Found]:
     found: list[Found] = []
     for file in islice(_walk(folder, MAX_DEPTH), MAX_FILES + 1):
         if len(found) == MAX_FILES:
-            found.append(Found(file, "unknown", f"more than {MAX_FILES:,} files: left out from here on"))
+            found.append(Found(file, "unknown", skipped=f"more than {MAX_FILES:,} files: left out from here on"))
             break
         try:
             found.append(_look(file))
         except OSError as error:
-            found.append(Found(file, "unknown", _why(error)))
+            found.append(Found(file, "unknown", skipped=_why(error)))
     if all(piece.skipped for piece in found):
         detail = "it is empty"
         if found:
@@ -188,18 +206,18 @@ def _look(path: Path) -> Found:
     """What one file is. Raises OSError where it cannot be read."""
     if path.is_dir():
         os.scandir(path).close()
-        return Found(path, "unknown", f"a folder more than {MAX_DEPTH} levels down: not entered")
+        return Found(path, "unknown", skipped=f"a folder more than {MAX_DEPTH} levels down: not entered")
     if not path.is_file() and path.exists():
-        return Found(path, "unknown", "neither a file nor a folder")
+        return Found(path, "unknown", skipped="neither a file nor a folder")
     head = _head(path)
     if not head.content:
-        return Found(path, "unknown", "empty" if head.whole else "damaged gzip, or nothing but white space")
+        return Found(path, "unknown", skipped="empty" if head.whole else "damaged gzip, or nothing but white space")
     for known in FORMATS:
         if known.matches(head):
-            return Found(path, known.kind, known.refusal)
+            return Found(path, known.kind, known.reader, known.refusal)
     if head.content[:1] in (b"{", b"["):
-        return Found(path, "unknown", "JSON, but neither a profiler trace nor an evidence sheet")
-    return Found(path, "unknown", "text of no known kind" if head.is_text else "binary data of no known kind")
+        return Found(path, "unknown", skipped="JSON of no known kind")
+    return Found(path, "unknown", skipped="text of no known kind" if head.is_text else "binary data of no known kind")
 
 
 def _head(path: Path) -> _Head:

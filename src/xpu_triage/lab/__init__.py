@@ -6,12 +6,10 @@ for fault in lab.faults(): print(fault.name, fault.line)
 
 from __future__ import annotations
 
-from ..errors import MissingExtra
+from ..torch_ready import torch_or_one_line
 
-try:
+with torch_or_one_line():
     import torch as _torch  # noqa: F401
-except ImportError as error:
-    raise MissingExtra("torch", "lab") from error
 
 from .cost_model import MODELS, DeviceModel
 from .decoder import DecodeLoop, Workload

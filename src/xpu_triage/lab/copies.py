@@ -12,6 +12,7 @@ from .storage import (
     NAME,
     Box,
     Ref,
+    box_of,
     contiguous_strides,
     is_dense,
     is_lab,
@@ -177,3 +178,18 @@ def to_copy(
             self = self.contiguous()
         with HostOp("aten::copy_"):
             return to_host(self, non_blocking=non_blocking)
+
+
+def scalar_tensor(
+    number: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> torch.Tensor:
+    """`aten::scalar_tensor`, in which PyTorch wraps the number of `x[index] = number`: allocated and filled, as
+    on any device, and remembered as a number that the host knows."""
+    tensor: torch.Tensor = aten.fill_.Scalar(empty((), dtype=dtype), number)
+    box_of(tensor).from_host = True
+    return tensor

@@ -32,6 +32,7 @@ _BY_NAME = {
     "empty_strided": copies.empty_strided,
     "copy_": copies.copy_,
     "_to_copy": copies.to_copy,
+    "scalar_tensor": copies.scalar_tensor,
 }
 _ONE_KERNEL = ("masked_fill.Scalar", "masked_fill.Tensor", "zero_", "fill_.Scalar")
 """Operators that PyTorch would take apart and that devices run as one kernel."""
@@ -69,7 +70,6 @@ def _functional_only() -> list[str]:
         name[6:]
         for name in _C._dispatch_get_all_op_names()
         if name.startswith("aten::")
-        and name != "aten::as_strided_"
         and _C._dispatch_has_kernel_for_dispatch_key(name, "CompositeExplicitAutogradNonFunctional")
         and not name[6:].partition(".")[0].endswith("backward")
     ]

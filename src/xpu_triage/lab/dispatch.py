@@ -15,7 +15,7 @@ from .calls import INDEXING, Call, Signature, cache, cached, cost, each, infer, 
 from .engine import ENGINE, Spec, Task
 from .fallback import fall_back
 from .host_op import HostOp
-from .storage import META, Box, Ref, box_of, new_tensor, wrap
+from .storage import META, Box, Ref, box_of, is_lab, new_tensor, wrap
 
 aten: Any = torch.ops.aten
 
@@ -47,6 +47,9 @@ READ_BACKS = frozenset(
 )
 """Operators whose result the host needs before it can go on: its shape or its value depends on the data."""
 
+NUMBERS = {"aten::masked_fill": 2, "aten::masked_fill_": 2, "aten::index_fill_": 3}
+"""Operator → position of a number that travels with the launch: one that lies on the device is read first."""
+
 _READ_BACK_BYTES = 8
 
 
@@ -56,6 +59,9 @@ def dispatch(op: Any, *args: Any, **kwargs: Any) -> Any:
     if name in VIEWS:
         with HostOp(name, view=True):
             return op.redispatch(META, *args, **kwargs)  # host metadata alone, on the genuine TensorImpl
+    if name == "aten::as_strided_":
+        with HostOp(name, view=True):
+            return _look_differently(*args)
     if name == "aten::_local_scalar_dense":
         with HostOp("aten::item"), HostOp(name):
             return _read_number(op, args[0])
@@ -63,7 +69,9 @@ def dispatch(op: Any, *args: Any, **kwargs: Any) -> Any:
         if name in ENGINE.model.unsupported:
             return fall_back(op, args, kwargs)
         if name in INDEXING:
-            args = (args[0], _without_masks(args), *args[2:])
+            args = (args[0], _without_masks(args, kwargs), *args[2:])
+        elif (at := NUMBERS.get(name)) is not None and is_lab(args[at]):
+            args = (*args[:at], torch.tensor(args[at].item(), dtype=args[at].dtype))
         signature = Signature.of(op)
         call = Call.of(op, signature, args, kwargs)
         if name in READ_BACKS or (name == "aten::repeat_interleave" and kwargs.get("output_size") is None):
@@ -199,12 +207,13 @@ def _nothing() -> None:
     pass
 
 
-def _without_masks(args: Any) -> list[Any]:
+def _without_masks(args: Any, kwargs: Any) -> list[Any]:
     """The indices of an indexing call with boolean masks turned into positions: one `nonzero`, and so one
-    sync, a mask. Assigning one number through one mask needs no positions."""
+    sync, a mask. Assigning a number of the host through one mask needs no positions."""
     indices = list(args[1])
     masks = [i for i in indices if isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8)]
-    if not masks or (len(args) > 2 and len(masks) == len(indices) == 1 and args[2].dim() == 0):
+    alone = len(masks) == sum(i is not None for i in indices) == 1
+    if not masks or (alone and _assigns_number(args, kwargs)):
         return indices
     out: list[Any] = []
     for index in indices:
@@ -213,3 +222,19 @@ def _without_masks(args: Any) -> list[Any]:
         else:
             out.append(index)
     return out
+
+
+def _assigns_number(args: Any, kwargs: Any) -> bool:
+    """Whether an indexing call writes one number that the host knows, which CUDA does as a `masked_fill`
+    (`canDispatchToMaskedFill` in PyTorch). A number on the device is not known."""
+    if len(args) < 3 or args[2].numel() != 1 or args[3:4] == (True,) or kwargs.get("accumulate"):
+        return False
+    return not is_lab(args[2]) or box_of(args[2]).from_host
+
+
+def _look_differently(tensor: torch.Tensor, size: Any, stride: Any, offset: int | None = None) -> torch.Tensor:
+    """`as_strided_`, and with it `squeeze_`, `unsqueeze_`, `t_` and their like. PyTorch's own compares with the
+    size of the storage, which is empty here."""
+    at, storage = tensor.storage_offset() if offset is None else offset, tensor.untyped_storage()
+    result: torch.Tensor = aten.set_.source_Storage_storage_offset.redispatch(META, tensor, storage, at, size, stride)
+    return result

@@ -92,6 +92,8 @@ class Stats:
     to_device_bytes: int = 0
     late_ns: int = 0
     """Time that syncs ended after their modelled end: distortion by the lab itself."""
+    held_up_ns: int = 0
+    """Of a recorded run: time that the machine gave to other programs (`Clock.held_up_ns`)."""
 
 
 class AsyncError(RuntimeError):
@@ -223,7 +225,7 @@ class Engine:
         due = max(started, until) + int(self.model.sync_return_us * NS_PER_US)
         self.clock.wait_until(due)
         if self._worker is not None:
-            self._worker.wait()
+            self.clock.wait_for(self._worker.wait)
         ended = self.clock.now()
         shown = ended if ended - due < _LATE_NS else due
         self.recorder.call(call, started, shown)

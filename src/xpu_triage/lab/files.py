@@ -18,8 +18,8 @@ some."""
 def write(run: Run, recorder: Recorder) -> None:
     """Write all files of `run` into its folder."""
     kineto.write(run.out / "trace.json.gz", recorder, run.model)
-    rows = [f"{(i + 1) * SAMPLE_NS / 1e9:.1f},{percent}" for i, percent in enumerate(samples(recorder))]
-    _text(run, "utilization.csv", ["time_s,utilization_percent", *rows])
+    rows = [f"{(i + 1) * SAMPLE_NS / 1e9:.1f}, 0, {percent} %" for i, percent in enumerate(samples(recorder))]
+    _text(run, "utilization.csv", ["time_s, index, utilization.gpu [%]", *rows])  # as `nvidia-smi --query-gpu` does
     _text(
         run,
         "steps.log",
@@ -35,6 +35,11 @@ def write(run: Run, recorder: Recorder) -> None:
         [
             f"fault {run.fault.name}: {run.fault.line}",
             f"clock: {run.clock}",
+            *(
+                (f"this machine: other programs had it for {run.held_up_fraction:.1%} of the run",)
+                if run.clock == "real"
+                else ()
+            ),
             f"workload: {run.work}",
             f"device: {run.model.name}, a configured model:",
             *(f"  {line}" for line in run.model.described()),

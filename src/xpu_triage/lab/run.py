@@ -29,6 +29,9 @@ time."""
 
 WARM_UP_STEPS = 1
 
+DISTURBED = 0.05
+"""From this share on, a run in real time is told to be disturbed. Judgement: idle of 3 % is where a fault counts."""
+
 T = TypeVar("T")
 
 
@@ -54,10 +57,19 @@ class Run:
     syncs_per_step: float
     fallbacks_per_step: float
     late_fraction: float
-    """Share of the time that syncs were late by the lab's own doing (real clock, busy machine)."""
+    """Time by which waits ended later than the model has it ÷ wall time: the lab's worker was behind, or this
+    machine did not wake the host's thread (real clock)."""
+    held_up_fraction: float
+    """Share of the time that this machine gave to other programs while the host's thread had work or was to
+    wake (real clock)."""
     stats: Stats
     tokens: torch.Tensor
     """int64 [steps, batch]; zeros where kernels are only timed."""
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether this machine was too busy for the run's times to say much."""
+        return max(self.late_fraction, self.held_up_fraction) >= DISTURBED
 
 
 def run(
@@ -147,6 +159,7 @@ def _decode(fault: Fault, work: Workload, steps: int) -> torch.Tensor:
     collecting = gc.isenabled()
     gc.disable()  # a collection takes 0.1 s, and is not what runs here
     recorder.on = True
+    held_up_before = ENGINE.clock.held_up_ns()
     frames.start()
     try:
         for _ in range(steps):
@@ -154,6 +167,7 @@ def _decode(fault: Fault, work: Workload, steps: int) -> torch.Tensor:
                 loop.step()
     finally:
         frames.stop()
+        ENGINE.stats.held_up_ns = ENGINE.clock.held_up_ns() - held_up_before
         recorder.on = False
         if collecting:
             gc.enable()
@@ -182,6 +196,7 @@ def _result(
         syncs_per_step=sum(stats.syncs.values()) / len(steps),
         fallbacks_per_step=sum(stats.fallbacks.values()) / len(steps),
         late_fraction=stats.late_ns / wall,
+        held_up_fraction=stats.held_up_ns / wall,
         stats=stats,
         tokens=tokens,
     )

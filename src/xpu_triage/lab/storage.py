@@ -30,10 +30,12 @@ class Box:
     """The memory of one device storage. `values` is filled by the queue; None means that nobody has looked
     yet."""
 
-    __slots__ = ("nbytes", "values")
+    __slots__ = ("from_host", "nbytes", "values")
 
     def __init__(self, values: torch.Tensor | None, nbytes: int) -> None:
         self.values, self.nbytes = values, nbytes
+        self.from_host = False
+        """One number that PyTorch has just put there for the host, as in `x[mask] = 0.5`."""
         Memory.held_bytes += nbytes
         Memory.peak_bytes = max(Memory.peak_bytes, Memory.held_bytes)
 

@@ -31,8 +31,11 @@ def run_lines(run: Run) -> list[str]:
         f"a step has {run.launches_per_step:,.0f} launches, {run.syncs_per_step:,.1f} waits for the device, "
         f"{run.fallbacks_per_step:,.1f} operators on the host's CPU",
     ]
-    if run.late_fraction >= 0.05:
-        lines.append(f"the lab itself was late {run.late_fraction:.0%} of the time: this machine is too busy")
+    if run.disturbed:
+        lines.append(
+            f"this machine was too busy for these times to say much: other programs had it for "
+            f"{run.held_up_fraction:.0%} of the run, and waits ended late by {run.late_fraction:.0%} of it"
+        )
     return [*lines, f"evidence in {run.out}: trace.json.gz, utilization.csv, steps.log, lab.txt"]
 
 
@@ -50,6 +53,8 @@ def ratio_lines(faulty: Run, repaired: Run) -> list[str]:
         if faulty.clock == "virtual"
         else "measured in real time: the host's work ran here, the device's is modelled"
     )
+    if faulty.disturbed or repaired.disturbed:
+        worth += "; this machine was busy with other work, so it is worth little: run both again"
     return [
         f"{faulty.step_ms:,.2f} ÷ {repaired.step_ms:,.2f} ms = {ratio:,.1f} times, {worth}",
         "this is a recovery, faulty state → normal state, and no optimization of the normal state",

@@ -6,13 +6,15 @@ from ..diagnosis import Diagnosis, EvidenceRecord
 from ..plots.words import milliseconds, percent, short
 from ..steps.results import Cause
 from ..text import clean
+from ..units import show
 from ..verdict import Hypothesis, Level, Verdict
-from ..words import CAUSE_WORDS
+from ..words import CAUSE_WORDS, read_words
 from .shown import Shown, label, lines, pairs, safe, said, stacked, table
 
 LEVEL_COLOURS = {Level.CONFIRMED: "#b3261e", Level.PROBABLE: "#a15c00", Level.NOT_ENOUGH: "#0b6b83"}
 NOTHING_WRONG = "#2e7d32"
 SHOWN_HYPOTHESES = 3
+SHOWN_PIECES = 3
 
 
 def verdict(diagnosis: Diagnosis) -> Shown:
@@ -69,13 +71,13 @@ def _card(found: Verdict, headline: str, rest: str, facts: list[tuple[str, str]]
 def _from(diagnosis: Diagnosis) -> str:
     """The piece that the verdict rests on, and how many lie beside it."""
     lead = diagnosis.lead.trace.source if diagnosis.lead is not None else None
-    first = [r for r in diagnosis.evidence if r.path == lead] or list(diagnosis.evidence)
+    first = [r for r in diagnosis.evidence if r.path == lead] or list(diagnosis.evidence[:SHOWN_PIECES])
     beside = len(diagnosis.evidence) - len(first)
     return "; ".join(map(_read, first)) + (f"; {beside} more beside it" if beside else "")
 
 
 def _read(record: EvidenceRecord) -> str:
-    return f"{label(record.path)} ({record.events:,} {'figures' if record.kind == 'sheet' else 'events'})"
+    return f"{label(record.path)} ({read_words(record.kind, record.events)})"
 
 
 def key_figures(diagnosis: Diagnosis) -> list[tuple[str, str]]:
@@ -100,7 +102,7 @@ def key_figures(diagnosis: Diagnosis) -> list[tuple[str, str]]:
         if finding.step_without_ms is not None:
             figures.append((milliseconds(1e6 * finding.step_without_ms), "a step without it"))
     if not figures:
-        figures = [(short(f"{s.value} {s.unit}", 24), name) for name, s in list(signals.items())[:4]]
+        figures = [(short(show(s.value, s.unit), 32), name) for name, s in list(signals.items())[:4]]
     return figures
 
 
@@ -161,8 +163,8 @@ def evidence(diagnosis: Diagnosis) -> Shown:
     """What was read, how much of it could be used, and what the readers had to say."""
     rows, notes = [], []
     for record in diagnosis.evidence:
-        unit = "figures" if record.kind == "sheet" else "events"
-        rows.append((label(record.path), record.kind, f"{record.events:,} {unit}", f"{record.skipped:,}"))
+        read = read_words(record.kind, record.events)
+        rows.append((label(record.path), record.kind, read, f"{record.skipped:,}"))
         notes += [f"{label(record.path)}: {note}" for note in record.notes]
     if diagnosis.lead is not None:
         notes += [*diagnosis.lead.steps.notes, *diagnosis.lead.notes]

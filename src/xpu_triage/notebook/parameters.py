@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ..diagnosis import Diagnosis
 from ..diagnosis import diagnose as _diagnose
 from ..errors import UnusableInput
 from ..resources import shipped
+from ..text import clean
 
 SEPARATOR = ";"
 """Between several pieces of evidence in one parameter."""
@@ -49,11 +51,17 @@ def check_names(given: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
             known = ", ".join(declared) or "none"
             raise UnusableInput(f"unknown parameter {name!r}",
                                 todo=f"Did you mean {near[0]!r}?" if near else f"Parameters here: {known}")
-        as_evidence = isinstance(declared[name], str) and isinstance(value, list) and all(
-            isinstance(item, str) for item in value)
-        if not as_evidence and type(value) is not type(declared[name]):
+        if not _fits(value, declared[name]):
             raise UnusableInput(f"parameter {name!r} is {value!r}, a {type(value).__name__}",
                                 todo=f"It takes a {type(declared[name]).__name__}")
+
+
+def _fits(value: Any, default: Any) -> bool:
+    """Whether a value may take a default's place. papermill makes numbers of what looks like one: a pid, whole
+    seconds."""
+    if isinstance(default, str):
+        return type(value) is int or (isinstance(value, str | list) and all(isinstance(item, str) for item in value))
+    return type(value) is type(default) or (isinstance(default, float) and type(value) is int)
 
 
 def _assigned(source: str) -> dict[str, Any]:
@@ -66,12 +74,14 @@ def _assigned(source: str) -> dict[str, Any]:
     return found
 
 
-def pieces(evidence: str | Sequence[str]) -> list[str]:
+def pieces(evidence: str | int | Sequence[str]) -> list[str]:
     """The pieces of evidence that a parameter names: a list as it is, a text cut at ``;`` if it is no path.
 
     >>> pieces("trace.json.gz; sheet.yaml")
     ['trace.json.gz', 'sheet.yaml']
     """
+    if isinstance(evidence, int):
+        return [str(evidence)]
     if not isinstance(evidence, str):
         return [piece for piece in evidence if piece.strip()]
     if not evidence.strip() or Path(evidence).exists():
@@ -79,6 +89,25 @@ def pieces(evidence: str | Sequence[str]) -> list[str]:
     return [piece.strip() for piece in evidence.split(SEPARATOR) if piece.strip()]
 
 
-def diagnose(evidence: str | Sequence[str] = "") -> Diagnosis:
-    """Walk the evidence that a parameter names; the incident trace that ships where it names none."""
-    return _diagnose(*(pieces(evidence) or [incident("faulty.json.gz")]))
+def diagnose(evidence: str | int | Sequence[str] = "", *, server: str = "", pid: str | int = "",
+             seconds: float = 30) -> Diagnosis:
+    """Walk the evidence that a parameter names; the incident trace that ships where nothing is named.
+
+    With a `server` (URL) or a `pid` (or `auto`) they are watched for `seconds` first. The record stays in a folder
+    `watch-<UTC>` here, so that the verdict can be had again without them.
+    """
+    given = pieces(evidence)
+    if server or pid:
+        given.append(str(_watched(server, str(pid), seconds)))
+    return _diagnose(*(given or [incident("faulty.json.gz")]))
+
+
+def _watched(server: str, pid: str, seconds: float) -> Path:
+    from ..live.watch import record_into
+
+    out = Path(datetime.now(UTC).strftime("watch-%Y%m%dT%H%M%SZ"))
+    print(f"watching for {seconds:g} s, into {out}")
+    recording = record_into(out, server=server, pid=pid, seconds=seconds)
+    for line in (*recording.said, *recording.notes):
+        print(clean(f"watch: {line}"))
+    return out

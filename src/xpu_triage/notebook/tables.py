@@ -10,6 +10,7 @@ from ..plots.occupancy import readings
 from ..plots.series import like_the_first, warm_up
 from ..plots.words import milliseconds, percent
 from ..steps.results import DeviceUse, Finding, Step, Walk
+from ..telemetry.stacks import profile
 from ..text import shorten
 from ..words import ABOUT_WORDS, CAUSE_WORDS
 from .shown import Shown, counted, label, lines, said, stacked, table
@@ -19,6 +20,7 @@ NO_TRACE = (
 )
 NO_DEVICE = "This trace holds no device work, so there is no busy or idle time to show."
 MOST_STEPS = 12
+MOST_READINGS = 24
 LEAST_SHARE = 5e-4
 """Parts smaller than this are not listed: they would read 0.0 %."""
 RECOVERED = 1.05
@@ -114,16 +116,12 @@ def idle(diagnosis: Diagnosis) -> Shown:
 
 def smi(diagnosis: Diagnosis) -> Shown:
     """What a vendor's tool would have read during this trace, beside the busy share, and why they differ."""
-    typed = diagnosis.signals.value("device.utilization_fraction")
-    told = (
-        [f"The evidence itself reports a utilization of {percent(typed)}."]
-        if isinstance(typed, int | float)
-        else []
-    )
+    told = _reported(diagnosis)
     walk = diagnosis.lead
     use = walk.busiest if walk else None
     if walk is None or use is None:
-        return said(*told, NO_TRACE if walk is None else NO_DEVICE)
+        rest = NO_TRACE if walk is None else NO_DEVICE
+        return stacked(said(*told, "" if diagnosis.telemetry else rest), *_measured_readings(diagnosis))
     share = int(use.busy.sum()) / max(walk.steps.window, 1)
     rows = [row for period in SAMPLE_PERIODS_MS if (row := _readings_row(walk, use, period))]
     note = (
@@ -131,13 +129,15 @@ def smi(diagnosis: Diagnosis) -> Shown:
         "that spins as work, and rounds to whole percents. So it answers another question, and never stands "
         "in for busy."
     )
+    measured = _measured_readings(diagnosis)
     if not rows:
-        return said(
+        return stacked(*measured, said(
             *told,
             f"Busy here: {percent(share)}. The window is shorter than one sample period of such a tool.",
             note,
-        )
+        ))
     return stacked(
+        *measured,
         said(*told, f"Busy from the trace: {percent(share)} of whole steps."),
         table(
             ("sample period", "readings", "lowest", "median", "highest"),
@@ -146,6 +146,32 @@ def smi(diagnosis: Diagnosis) -> Shown:
             note=note,
         ),
     )
+
+
+def _reported(diagnosis: Diagnosis) -> list[str]:
+    """The utilization that the evidence itself holds, in a sentence."""
+    signal = diagnosis.signals.get("device.utilization_fraction")
+    if signal is None or not isinstance(signal.value, int | float):
+        return []
+    over = f" ({signal.window})" if signal.window else ""
+    return [f"The evidence itself reports a utilization of {percent(signal.value)}{over}."]
+
+
+def _measured_readings(diagnosis: Diagnosis) -> list[Shown]:
+    """What a vendor's tool did read, each quantity of each device with its spread; nothing where none was given."""
+    rows = []
+    for samples in diagnosis.telemetry.samples:
+        for series in samples.series:
+            values = series.known
+            if series.kind == "device" and series.quantity in ("utilization", "memory_activity", "power", "core_clock"):
+                spread = [f"{v:,.4g}" for v in np.percentile(values, (0, 50, 100))] if len(values) else [""] * 3
+                rows.append((series.of, series.quantity, series.unit, f"{len(values)} of {len(series.values)}", *spread,
+                             samples.tool))
+    if not rows:
+        return []
+    return [table(("device", "quantity", "unit", "readings known", "lowest", "median", "highest", "tool"),
+                  rows[:MOST_READINGS], numbers=(3, 4, 5, 6), title="What the vendor's tool read",
+                  note=f"{len(rows) - MOST_READINGS} more rows." if len(rows) > MOST_READINGS else "")]
 
 
 def _readings_row(walk: Walk, use: DeviceUse, period_ms: int) -> tuple[str, ...] | None:
@@ -163,7 +189,7 @@ def steps(diagnosis: Diagnosis) -> Shown:
     """How the steps were found, and each of them: wall time, busy, phase."""
     walk = diagnosis.lead
     if walk is None:
-        return said(NO_TRACE)
+        return signals(diagnosis, "step") if diagnosis.telemetry else said(NO_TRACE)
     found, busiest = walk.steps, walk.busiest
     rows = [
         _step_row(i, step, None if busiest is None else int(busiest.busy[i]))
@@ -204,14 +230,22 @@ def warm(diagnosis: Diagnosis) -> Shown:
 
 
 def finding(diagnosis: Diagnosis) -> Shown:
-    """The finding that the verdict points to, level by level."""
+    """The finding that the verdict points to, level by level; without a trace, where the stacks stand."""
     if diagnosis.lead is None:
-        return said(NO_TRACE)
+        return _seen_in_stacks(diagnosis) if diagnosis.telemetry.stacks else said(NO_TRACE)
     if diagnosis.finding is None:
         return said(
             "Nothing to bisect: no part of the step holds time that can be followed down to an operator."
         )
     return _finding(diagnosis.finding)
+
+
+def _seen_in_stacks(diagnosis: Diagnosis) -> Shown:
+    rows = [(row.function, f"{row.file}:{row.line}" if row.line else row.file, f"{row.samples}", percent(row.share),
+             f"{row.total}") for row in profile(diagnosis.telemetry.stacks)[:MOST_STEPS]]
+    if not rows:
+        return said("No stack of these shows the thread that runs the model.")
+    return table(("the host stands in", "line seen most", "samples", "share", "on the stack"), rows, numbers=(2, 3, 4))
 
 
 def second(diagnosis: Diagnosis) -> Shown:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..steps.results import Finding, Walk
 from ..words import ABOUT_WORDS
+from . import telemetry
 from .canvas import Picture, empty, number_ticks, picture, place, plain
 from .palette import FAINT, INK, part_colour
 from .words import NO_TRACE, RECORD_ONE, percent, short, whole_words
@@ -30,6 +31,8 @@ def waterfall(diagnosis: Diagnosis) -> Picture:
     """Draw the finding that the verdict points to, and the second one below it."""
     walk, first = diagnosis.lead, diagnosis.finding
     if walk is None:
+        if diagnosis.telemetry.stacks:
+            return telemetry.where_the_host_stands(diagnosis)
         return empty("Operator bisection", NO_TRACE, RECORD_ONE)
     if first is None:
         return empty(

@@ -146,7 +146,7 @@ def legend(figure: Figure, entries: Sequence[Entry], top_in: float) -> None:
 
 def _wrapped(entry: Entry) -> list[str]:
     _, share, words = entry
-    return textwrap.wrap(words, 30 if share else 38) or [""]
+    return [line for part in words.split("\n") for line in textwrap.wrap(part, 30 if share else 38)] or [""]
 
 
 def _entry_height(lines: list[str]) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..signals import Signals
 from ..steps.results import CAUSES, DeviceUse, Finding, Walk
+from . import telemetry
 from .canvas import LEGEND_IN, TOP_IN, Entry, Picture, empty, legend, number_ticks, picture, place, plain
 from .occupancy import Floats, edges_of, occupancy
 from .palette import BUSY_COLOURS, BUSY_KINDS, FAINT, PART_COLOURS, PART_WORDS, PARTS
@@ -32,7 +33,7 @@ def utilization(diagnosis: Diagnosis) -> Picture:
     if walk is not None and walk.busiest is not None:
         return _draw(walk, walk.busiest, diagnosis.finding)
     if walk is None:
-        return _from_signals(diagnosis.signals)
+        return telemetry.readings(diagnosis) if telemetry.has_readings(diagnosis) else _from_signals(diagnosis.signals)
     return empty(
         "Utilization over time: no device work in this trace",
         "A run on the CPU alone, a rank that launched nothing, or a capture without device activity.",

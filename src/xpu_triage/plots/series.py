@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..steps.results import Step, Walk
+from . import telemetry
 from .canvas import LEGEND_IN, TOP_IN, Entry, Picture, empty, legend, number_ticks, picture, place, plain
 from .palette import ALERT, BUSY_COLOURS, FAINT, INK, PHASE_COLOURS
 from .words import NO_TRACE, RECORD_ONE, milliseconds, percent
@@ -33,7 +34,7 @@ def step_times(diagnosis: Diagnosis) -> Picture:
     """Draw wall and busy time of every step."""
     walk = diagnosis.lead
     if walk is None:
-        return empty("Step times", NO_TRACE, RECORD_ONE)
+        return telemetry.iterations(diagnosis) if diagnosis.telemetry else empty("Step times", NO_TRACE, RECORD_ONE)
     if walk.steps.method == "window":
         return empty(
             "Step times: no steps found in this trace",
@@ -161,7 +162,7 @@ def _legend(walk: Walk, median_ns: float, of_which: str, phases: list[str], firs
     if walk.busiest:
         entries.append((BUSY_COLOURS["compute"], "", "device busy"))
     if len(phases) > 1:
-        entries.append((ALERT, "", f"median of {of_which}: {milliseconds(median_ns)}"))
+        entries.append((ALERT, "median", f"of {of_which}:\n{milliseconds(median_ns)}"))
     if first_apart:
         entries.append(("#ffffff", "", "hatched: the first step, warm-up"))
     return entries

@@ -10,19 +10,10 @@ they were before their fixes.
 
 from __future__ import annotations
 
-from ..errors import MissingExtra, TriageError
+from ..torch_ready import torch_or_one_line
 
-try:
+with torch_or_one_line():
     import torch as _torch  # noqa: F401
-except ModuleNotFoundError as error:
-    raise MissingExtra("torch", "lab") from error
-except (ImportError, RuntimeError) as error:  # torch_npu registers itself with torch, and needs CANN to load
-    if "torch_npu" not in f"{error} {error.__cause__}":
-        raise
-    raise TriageError(
-        "torch_npu is installed but cannot load, and torch with it: CANN is not set up in this environment",
-        todo="Source CANN's set_env.sh, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 to use torch without the NPU",
-    ) from error
 
 from .batch import Group, SamplingBatch
 from .request import BadRequest, OnDevice, Path, Request

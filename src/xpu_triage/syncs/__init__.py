@@ -57,19 +57,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    from ..errors import MissingExtra, TriageError
+    from ..torch_ready import torch_or_one_line
 
-    try:
+    with torch_or_one_line():
         module = import_module(f".{_HOME[name]}", __name__)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtra("torch", "lab") from error
-    except (ImportError, RuntimeError) as error:  # torch_npu registers itself with torch, and needs CANN to load
-        if "torch_npu" not in f"{error} {error.__cause__}":
-            raise
-        raise TriageError(
-            "torch_npu is installed but cannot load, and torch with it: CANN is not set up in this environment",
-            todo="Source CANN's set_env.sh, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 to use torch without the NPU",
-        ) from error
     return getattr(module, name)

@@ -1,0 +1,1 @@
+"""Readers of what the vendors' tools print about a device: one module a tool family and layout."""

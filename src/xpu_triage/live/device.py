@@ -1,0 +1,75 @@
+"""The device: NVML where there is a driver for it, else the vendor's tool on PATH, else one line that says so."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Protocol
+
+from .clock import Clock
+from .folder import Folder
+from .nvml import Nvml
+from .probe import Trouble
+from .smi import Run, Smi
+
+
+class Source(Protocol):
+    label: str
+    interval_s: float
+    trouble: list[str]
+
+    def sample(self, moment: datetime) -> dict[str, tuple[str, str]]:
+        """File to (header, lines)."""
+
+    def close(self) -> None: ...
+
+
+def nvml_library() -> Any:
+    """The binding. Raises `Trouble` where it is not installed."""
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError:
+        raise Trouble("nvidia-ml-py is not installed (pip install 'xpu-triage[live]')", final=True) from None
+
+
+def found(run: Run, *, nvml: Callable[[], Any] = nvml_library, path: str | None = None) -> Source:
+    """What this machine has. Raises `Trouble`, one line, where there is nothing."""
+    try:
+        return Nvml(nvml())
+    except Trouble as trouble:
+        first = str(trouble)
+    try:
+        return Smi(run, path=path)
+    except Trouble as trouble:
+        raise Trouble(f"no device: {first}; {trouble}", final=True) from None
+
+
+class DeviceProbe:
+    name = "device"
+    delay_s = 0.0
+
+    def __init__(self, find: Callable[[], Source], folder: Folder, clock: Clock, *, interval_s: float | None = None,
+                 seconds: float = 30.0) -> None:
+        self._find, self._folder, self._clock = find, folder, clock
+        self._source: Source | None = None
+        self._asked, self._seconds = interval_s, seconds
+        self.interval_s = interval_s or 1.0
+        self.notes: list[str] = []
+
+    def sample(self) -> None:
+        if self._source is None:
+            self._source = self._find()
+            self.interval_s = self._asked or self._source.interval_s
+            self.notes.append(self._source.label)
+        for name, (header, lines) in self._source.sample(self._clock.utc()).items():
+            if lines:
+                self._folder.append(name, lines, header=header)
+        needed = getattr(self._source, "needed_interval_s", 0.0)
+        # a program that is heavy to start is asked less often, but never so rarely that its figures have no spread
+        self.interval_s = max(self.interval_s, min(needed, self._seconds / 5))
+
+    def close(self) -> None:
+        if self._source is not None:
+            self.notes += self._source.trouble
+            self._source.close()

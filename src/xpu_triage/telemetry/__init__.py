@@ -1,0 +1,27 @@
+"""From telemetry to signals: pure functions, one kind of evidence a module. `telemetry.measure` is all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..samples import Telemetry
+    from .measured import Measured
+
+def measure(telemetry: Telemetry) -> Measured:
+    """All signals of this telemetry: the device's, the server's, the log's, the stacks', the processes'. The first to
+    give a signal comes first."""
+    from . import devices, exporters, iterations, processes, serving, stacks
+    from .load import busy_spans
+    from .measured import joined
+
+    spans = busy_spans(telemetry.scrapes)
+    on_device = (*telemetry.samples, *exporters.device_samples(telemetry.scrapes))
+    return joined((
+        devices.measure(on_device, busy_spans=spans),
+        serving.measure(telemetry.scrapes),
+        iterations.measure(telemetry.logs),
+        stacks.measure(telemetry.stacks),
+        processes.measure(telemetry.samples, busy_spans=spans),
+    ))
+

@@ -1,0 +1,368 @@
+"""Step 3 from stacks: which thread runs the model, and where it is each time somebody looks.
+
+Every dump, and every sample of a recording, is one look at a thread. A share of looks is a share of wall time within
+what the number of looks allows, so each share is given with its interval. A wait is not a cause: waits are counted
+and named, and never made the top operator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from ..samples import Stack, Stacks
+from ..signals import Signal, Value
+from ..text import clean
+from .measured import Measured
+from .stack_looks import Doing, Look, look, place
+from .stack_names import known
+
+MIN_LOOKS = 5
+"""Looks from which on a share is stated."""
+
+MIN_SEEN = 3
+"""Looks that have to agree: from three on, the lower end of the 95 % interval is at least a third of the share."""
+
+Z = 1.96
+"""Standard deviations of a two-sided 95 % interval."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: where the thread that runs the model is seen."""
+
+    function: str
+    file: str
+    line: int | None
+    """The line seen most; None where the tool gives none."""
+    doing: str
+    samples: int
+    share: float
+    """Of all looks at this thread, its waits included."""
+    total: int
+    """Looks with this function anywhere on the stack."""
+
+
+@dataclass(frozen=True)
+class _Thread:
+    """Everything seen of one thread of one process."""
+
+    process: str
+    thread: str
+    looks: tuple[Look, ...]
+
+    def count(self, wanted: Callable[[Look], bool]) -> int:
+        return sum(one.samples for one in self.looks if wanted(one))
+
+    @property
+    def seen(self) -> int:
+        return self.count(lambda one: True)
+
+    @property
+    def busy(self) -> int:
+        return self.count(lambda one: one.busy)
+
+    @property
+    def engaged(self) -> int:
+        """Busy, or held by the device."""
+        return self.count(lambda one: one.busy or one.doing is Doing.DEVICE)
+
+    @property
+    def model(self) -> bool:
+        return any(one.model for one in self.looks)
+
+    @property
+    def title(self) -> str:
+        thread = f"thread {self.thread}" if self.thread[:1].isdigit() else self.thread
+        return f"{thread} of {self.process}" if self.process else thread
+
+
+def interval(seen: int, of: int) -> tuple[float, float]:
+    """The 95 % interval (Wilson 1927) of a share that was seen `seen` times in `of` looks; `of` is at least 1."""
+    share = seen / of
+    middle = share + Z * Z / (2 * of)
+    half = Z * math.sqrt(share * (1 - share) / of + Z * Z / (4 * of * of))
+    scale = 1 + Z * Z / of
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+
+def measure(stacks: Sequence[Stacks]) -> Measured:
+    """`host.top_op`, its share, `sync.site` and, where frames prove it, `fallback.op` with its share; over all looks at
+    the thread that runs the model. The order of `stacks` and of what is in them does not matter."""
+    if not any(one.stacks for one in stacks):
+        return Measured()
+    notes = [note for one in sorted(stacks, key=lambda one: one.source) for note in one.notes]
+    stacks = _of_one_kind(stacks, notes)
+    threads = _threads(stacks)
+    lead = _lead(threads)
+    if lead is None:
+        return Measured(unknown={"host.top_op": "no thread of these stacks runs Python code"}, notes=tuple(notes))
+    said = _Said(stacks, lead)
+    lead = said.after_start_up(lead, notes)
+    unknown: dict[str, str] = {}
+    signals = [*said.top(lead, unknown, notes), *said.fallback(lead, threads, unknown),
+               *said.sync(lead, unknown, notes)]
+    _tell_waits(lead, threads, notes, said)
+    return Measured(tuple(signals), unknown, tuple(dict.fromkeys(notes)))
+
+
+def profile(stacks: Sequence[Stacks]) -> list[Row]:
+    """The thread that runs the model as a table, most samples first. The samples add up to all looks at it."""
+    lead = _lead(_threads(_of_one_kind(stacks, [])))
+    if lead is None:
+        return []
+    anywhere: Counter[str] = Counter()
+    for one in lead.looks:
+        for name in {place(frame) for frame in one.stack.frames}:
+            anywhere[name] += one.samples
+    by_place: dict[tuple[str, Doing], list[Look]] = {}
+    for one in lead.looks:
+        by_place.setdefault((one.name, one.doing), []).append(one)
+    rows = []
+    for (name, doing), looks in by_place.items():
+        lines: Counter[int] = Counter()
+        for one in looks:
+            if one.at.line is not None:
+                lines[one.at.line] += one.samples
+        line = min(lines, key=lambda at: (-lines[at], at)) if lines else None
+        samples = sum(one.samples for one in looks)
+        at = min((one.at for one in looks), key=str)
+        named = name if doing in (Doing.ON_CPU, Doing.LAUNCH) else at.function
+        total = max(samples, anywhere[place(at)]) if named == at.function else samples
+        rows.append(Row(named, at.file, line, str(doing), samples, samples / lead.seen, total))
+    return sorted(rows, key=lambda row: (-row.samples, row.function, row.file, row.doing))
+
+
+def folded(stacks: Sequence[Stacks]) -> list[str]:
+    """All stacks as folded lines (`process;thread;root;…;leaf count`), equal ones added up, most samples first: what a
+    flame graph is drawn from. The counts add up to all samples."""
+    counts: Counter[str] = Counter()
+    for one in _all(stacks):
+        parts = [one.process, one.thread, *(str(frame) for frame in reversed(one.frames))]
+        counts[";".join(clean(part).replace(";", ",") for part in parts if part)] += one.samples
+    return [f"{line} {count}" for line, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+
+
+# ---- whose thread
+
+
+def _of_one_kind(stacks: Sequence[Stacks], notes: list[str]) -> Sequence[Stacks]:
+    """Looks and milliseconds do not add up: where both are there, the looks."""
+    counted = [one for one in stacks if not _is_timed(one)]
+    if counted and len(counted) < len(stacks):
+        notes.append("a profile of times beside looks that are counted: left out")
+    return counted or stacks
+
+
+def _is_timed(stacks: Stacks) -> bool:
+    return stacks.tool.endswith("(times)")
+
+
+def _all(stacks: Iterable[Stacks]) -> list[Stack]:
+    return [stack for one in stacks for stack in one.stacks if stack.frames and stack.samples > 0]
+
+
+def _threads(stacks: Sequence[Stacks]) -> list[_Thread]:
+    """Everything by process and thread. Dumps of one process, with its title or without, are of one process."""
+    looks = sorted(map(look, _all(stacks)), key=lambda one: (_pid(one.stack.process), _thread_of(one.stack)))
+    found = []
+    for (_, thread), group in groupby(looks, key=lambda one: (_pid(one.stack.process), _thread_of(one.stack))):
+        members = tuple(sorted(group, key=lambda one: (one.name, repr(one.stack))))
+        found.append(_Thread(max((one.stack.process for one in members), key=lambda name: (len(name), name)), thread,
+                             members))
+    return found
+
+
+def _pid(process: str) -> str:
+    first = process.split(" ")[0]
+    return first if first.isdigit() else process
+
+
+def _thread_of(stack: Stack) -> str:
+    """A thread's name; where the tool gives none, what it started with: recordings mix all threads otherwise."""
+    if stack.thread:
+        return stack.thread
+    python = [frame for frame in reversed(stack.frames) if known(frame).python]
+    if not python or known(python[0]).own not in ("_bootstrap", "_bootstrap_inner"):
+        return "main thread"
+    first = next((frame for frame in python if frame.file != "threading.py"), python[-1])
+    return f"thread of {first.function}"
+
+
+def _lead(threads: Sequence[_Thread]) -> _Thread | None:
+    """The thread whose time is the step's: the one that runs the model, the rank with most work first. Where that one
+    waits for work most of the time and another process works, that other one is what everybody waits for."""
+    def weight(one: _Thread) -> tuple[float, ...]:
+        return (one.engaged, one.busy, one.thread.lower().startswith("main"), one.seen)
+
+    python = [one for one in threads if any(seen.python for seen in one.looks)]
+    ranked = sorted(sorted(python, key=lambda one: (one.process, one.thread)), key=weight, reverse=True)
+    models = [one for one in ranked if one.model]
+    if not models:
+        return next(iter(ranked), None)
+    best = models[0]
+    if best.engaged >= 0.5 * best.seen:
+        return best
+    elsewhere = (one for one in ranked
+                 if not one.model and _pid(one.process) != _pid(best.process) and one.busy >= 0.5 * one.seen)
+    return next(elsewhere, best)
+
+
+# ---- what is said of it
+
+
+class _Said:
+    """Words and signals about one thread."""
+
+    def __init__(self, stacks: Sequence[Stacks], lead: _Thread) -> None:
+        sources = sorted({one.source for one in stacks if any(
+            _pid(stack.process) == _pid(lead.process) for stack in one.stacks)})
+        self.source = sources[0] if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
+        self.timed = any(map(_is_timed, stacks))
+        dumps = all("dump" in one.tool or one.tool == "faulthandler" for one in stacks)
+        self.unit = "ms" if self.timed else "dumps" if dumps else "samples"
+
+    def share(self, seen: int, of: int) -> str:
+        """`4 of 5 dumps, 38–96 %`."""
+        unit = self.unit.removesuffix("s") if of == 1 and not self.timed else self.unit
+        words = f"{seen:,} of {of:,} {unit}"
+        if self.timed or of < 2:
+            return words
+        low, high = interval(seen, of)
+        return f"{words}, {100 * low:.0f}–{100 * high:.0f} %"
+
+    def enough(self, seen: int, of: int) -> bool:
+        return of >= MIN_LOOKS and seen >= MIN_SEEN
+
+    def signal(self, name: str, value: Value, seen: int, of: int, lead: _Thread) -> Signal:
+        when = ", starting up" if lead.count(lambda one: one.start_up) else ""
+        return Signal(name, value, "stacks", f"{self.share(seen, of)}: {lead.title}{when}", self.source)
+
+    def few(self, seen: int, of: int) -> str:
+        return f"{self.share(seen, of)}: a share needs {MIN_LOOKS} looks or more and {MIN_SEEN} that agree"
+
+    def after_start_up(self, lead: _Thread, notes: list[str]) -> _Thread:
+        """The thread without its looks from before the first request, where there are others."""
+        before = lead.count(lambda one: one.start_up)
+        if not before:
+            return lead
+        if before == lead.seen:
+            notes.append(f"{lead.title} is starting up or capturing shapes, not serving: this is no step")
+            return lead
+        notes.append(f"{self.share(before, lead.seen)} are from start-up or capture: left out")
+        return _Thread(lead.process, lead.thread, tuple(one for one in lead.looks if not one.start_up))
+
+    def top(self, lead: _Thread, unknown: dict[str, str], notes: list[str]) -> list[Signal]:
+        busy = Counter[str]()
+        for one in lead.looks:
+            if one.busy:
+                busy[_safe_name(one, lead)] += one.samples
+        ranked = sorted(busy.items(), key=lambda item: (-item[1], item[0]))
+        if not ranked:
+            unknown["host.top_op"] = f"{lead.title} was never seen at work: {_waits(lead)}"
+            return []
+        (name, seen), of = ranked[0], lead.seen
+        if len(ranked) > 1 and ranked[1][1] == seen:
+            tied = [place for place, count in ranked if count == seen]
+            unknown["host.top_op"] = f"{len(tied)} places were seen equally often ({self.share(seen, of)} each): " + (
+                ", ".join(tied[:3]))
+            return []
+        compiling = lead.count(lambda one: one.compiles)
+        if compiling:
+            notes.append(f"{lead.title} compiles or tunes in {self.share(compiling, of)}: first use, not the step")
+        signals = [self.signal("host.top_op", name, seen, of, lead)]
+        if not any(one.native for one in lead.looks):
+            notes.append("without native frames a function that waits for the device inside looks like one that works")
+        if self.enough(seen, of):
+            signals.append(self.signal("host.top_op_fraction", seen / of, seen, of, lead))
+        else:
+            unknown["host.top_op_fraction"] = self.few(seen, of)
+        return signals
+
+    def fallback(self, lead: _Thread, threads: Sequence[_Thread], unknown: dict[str, str]) -> list[Signal]:
+        """An operator seen on a CPU, in a process that is meant for a device. Absent is never none."""
+        native = lead.count(lambda one: one.native)
+        ours = [one for thread in threads if _pid(thread.process) == _pid(lead.process) for one in thread.looks]
+        counts = Counter[str]()
+        for one in lead.looks:
+            if one.doing is Doing.ON_CPU:
+                counts[one.name] += one.samples
+        if not native:
+            unknown["fallback.op"] = ("Python frames do not show where an operator runs: dump with --native, "
+                                      "or record a trace")
+            return []
+        if any(one.cpu_build for one in ours) and not any(one.fallback for one in lead.looks):
+            unknown["fallback.op"] = "this run was meant for the CPU: nothing fell back"
+            return []
+        if not counts:
+            unknown["fallback.op"] = f"no operator was seen on a CPU in {native:,} {self.unit}; short ones are missed"
+            return []
+        op, seen = min(counts.items(), key=lambda item: (-item[1], item[0]))
+        if not any(one.device for one in ours):
+            unknown["fallback.op"] = f"{op} ran on a CPU, but nothing in these stacks tells that a device was meant"
+            return []
+        signals = [self.signal("fallback.op", op, seen, native, lead)]
+        if self.enough(total := counts.total(), native):
+            signals.append(self.signal("fallback.fraction", total / native, total, native, lead))
+        else:
+            unknown["fallback.fraction"] = self.few(total, native)
+        return signals
+
+    def sync(self, lead: _Thread, unknown: dict[str, str], notes: list[str]) -> list[Signal]:
+        """The call that blocks most often. The wait for a step's tokens is where every step ends, and no such site."""
+        sites, usual = Counter[str](), Counter[str]()
+        for one in lead.looks:
+            if one.doing is Doing.DEVICE:
+                (usual if one.usual else sites)[one.name] += one.samples
+        if usual:
+            where = min(usual, key=lambda name: (-usual[name], name))
+            notes.append(f"{lead.title} waits for the tokens of the step in {self.share(usual.total(), lead.seen)} "
+                         f"({where}): every step ends so; the time is the device's or what it waits for")
+            unknown["sync.site"] = f"the only wait for the device that was seen ends each step: {where}"
+        if not sites:
+            return []
+        unknown.pop("sync.site", None)
+        site, seen = min(sites.items(), key=lambda item: (-item[1], item[0]))
+        notes.append(f"a wait is not a cause: in {site} the host waits for what the device still has to do")
+        return [self.signal("sync.site", site, seen, lead.seen, lead)]
+
+
+def _safe_name(one: Look, lead: _Thread) -> str:
+    """An operator's own name says that it ran on a host for a model on a device. In a run meant for the CPU it is where
+    it belongs, and the function that calls it is the better name."""
+    if one.doing is Doing.ON_CPU and any(other.cpu_build for other in lead.looks):
+        return place(one.at)
+    return one.name
+
+
+def _waits(lead: _Thread) -> str:
+    counts = Counter[str]()
+    for one in lead.looks:
+        counts[f"{one.doing}, {one.name}"] += one.samples
+    return min(counts, key=lambda name: (-counts[name], name))
+
+
+def _tell_waits(lead: _Thread, threads: Sequence[_Thread], notes: list[str], said: _Said) -> None:
+    """Who waits for whom."""
+    waiting = lead.count(lambda one: one.doing is Doing.WAIT)
+    if 2 * waiting > lead.seen:
+        todo = "" if lead.model else ". Dump the process that runs the model (a worker, a scheduler)"
+        notes.append(f"{lead.title} waits for work or for another process in {said.share(waiting, lead.seen)}: "
+                     f"the time is lost elsewhere{todo}")
+    asleep = lead.count(lambda one: one.doing is Doing.ASLEEP)
+    if asleep:
+        notes.append(f"{lead.title} is asleep in {said.share(asleep, lead.seen)}: it waits for the device, a lock or "
+                     "another process, and the frames do not tell which")
+    for other in threads:
+        if other.model and not lead.model and _pid(other.process) != _pid(lead.process):
+            idle = other.count(lambda one: one.doing is Doing.WAIT)
+            notes.append(f"{other.title}, which runs the model, waits for work in {said.share(idle, other.seen)}; "
+                         f"{lead.title} is at work meanwhile")
+            return
+    ranks = {_pid(other.process) for other in threads if other.model}
+    if lead.model and len(ranks) > 1:
+        notes.append(f"{len(ranks)} processes run the model; {lead.title} was seen at work most often and is the one "
+                     "that is told")

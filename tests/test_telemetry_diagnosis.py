@@ -1,0 +1,188 @@
+"""Telemetry through the whole of it: files of several kinds in one folder, to a verdict, in terminal, JSON and plots."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from xpu_triage import cli, plots
+from xpu_triage import notebook as show
+from xpu_triage.diagnosis import Diagnosis, diagnose
+from xpu_triage.errors import UnusableInput
+from xpu_triage.verdict import Level
+
+DMON = """\
+# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec    jpg    ofa   mclk   pclk
+# Idx      W      C      C      %      %      %      %      %      %    MHz    MHz
+"""
+STEPS_MS = (4890, 4870, 4910, 4900, 4880)
+
+
+def dmon(*percents: int, memory: int = 0, watts: int = 90) -> str:
+    return DMON + "".join(f"    0  {watts}  41  47  {percent}  {memory}  0  0  0  0  2619  1980\n" for percent in percents)
+
+
+def dump(at: str, *, running: int, waiting: int = 0, usage: float = 0.3, generated: int = 0, iterations: int = 0,
+         preempted: int = 0, finished: int = 0) -> str:
+    """One scrape of a vLLM server, cut to what matters."""
+    return f"""\
+# scraped {at}
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{{engine="0",model_name="m"}} {running}
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{{engine="0",model_name="m"}} {waiting}
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{{engine="0",model_name="m"}} {usage}
+# TYPE vllm:generation_tokens counter
+vllm:generation_tokens_total{{engine="0",model_name="m"}} {generated}
+# TYPE vllm:num_preemptions counter
+vllm:num_preemptions_total{{engine="0",model_name="m"}} {preempted}
+# TYPE vllm:request_success counter
+vllm:request_success_total{{engine="0",finished_reason="stop",model_name="m"}} {finished}
+# TYPE vllm:iteration_tokens_total histogram
+vllm:iteration_tokens_total_bucket{{engine="0",le="+Inf",model_name="m"}} {iterations}
+vllm:iteration_tokens_total_count{{engine="0",model_name="m"}} {iterations}
+vllm:iteration_tokens_total_sum{{engine="0",model_name="m"}} {generated}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path):
+    def made(**files: str) -> Path:
+        for name, content in files.items():
+            path = tmp_path / "evidence" / name.replace("__", ".")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(content)
+        return tmp_path / "evidence"
+    return made
+
+
+def value(diagnosis: Diagnosis, name: str) -> object:
+    return diagnosis.signals.value(name)
+
+
+def test_the_incident_is_probable_from_an_idle_device_and_two_scrapes(folder):
+    """256 running; 12 iterations in 58.68 s are 4,890 ms a step, at 0 % utilization: the case of the playbook."""
+    found = diagnose(folder(
+        smi__txt=dmon(0, 0, 0, 0, 0),
+        a__prom=dump("2026-11-30T06:00:00Z", running=256, generated=256_000, iterations=1000),
+        b__prom=dump("2026-11-30T06:00:58.680Z", running=256, generated=256_000 + 12 * 256, iterations=1012)))
+    assert value(found, "step.wall_ms") == pytest.approx(4890)
+    assert value(found, "serving.decode_tokens_per_s") == pytest.approx(52.35, abs=0.01)
+    assert value(found, "device.utilization_fraction") == 0
+    assert (found.verdict.level, found.verdict.id) == (Level.PROBABLE, "cpu-fallback")
+    assert not any("serving.decode_tokens_per_s" in c.signals for c in found.verdict.contradictions)
+
+
+def test_an_idle_server_on_an_idle_device_is_no_fault_of_the_operators(folder):
+    found = diagnose(folder(
+        smi__txt=dmon(0, 0, 0, 0, 0),
+        a__prom=dump("2026-11-30T06:00:00Z", running=0, generated=256_000, iterations=1000),
+        b__prom=dump("2026-11-30T06:00:30Z", running=0, generated=256_000, iterations=1000)))
+    assert found.verdict.id in (None, "no-fault")
+    assert value(found, "serving.running") == 0
+    assert "step.wall_ms" not in found.signals
+
+
+def test_a_healthy_busy_server_gets_no_fault_named(folder):
+    """64 running at 40 ms a step, 97 % utilization, no queue."""
+    found = diagnose(folder(
+        smi__txt=dmon(97, 98, 96, 97, 97, memory=60, watts=600),
+        a__prom=dump("2026-11-30T06:00:00Z", running=64, generated=0, iterations=0),
+        b__prom=dump("2026-11-30T06:00:30Z", running=64, generated=48_000, iterations=750, finished=90)))
+    assert value(found, "step.wall_ms") == pytest.approx(40)
+    assert found.verdict.level is Level.NOT_ENOUGH or found.verdict.id in ("no-fault", "kernel-bound", "bandwidth-bound")
+
+
+def test_requests_that_wait_while_there_is_room_are_queueing(folder):
+    scrapes = {f"s{i}__prom": dump(f"2026-11-30T06:00:{10 * i:02d}Z", running=0, waiting=6, usage=0.0, generated=5000,
+                                   iterations=700) for i in range(3)}
+    found = diagnose(folder(**scrapes))
+    assert (found.verdict.level, found.verdict.id) == (Level.PROBABLE, "queueing-idle-device")
+
+
+def test_a_full_cache_with_preemptions_is_kv_pressure(folder):
+    """1,065 preemptions in 450 requests, as in a recorded case of thrashing."""
+    found = diagnose(folder(
+        a__prom=dump("2026-11-30T06:00:00Z", running=40, waiting=20, usage=0.99, generated=0),
+        b__prom=dump("2026-11-30T06:05:00Z", running=40, waiting=20, usage=0.99, generated=90_000, iterations=2500,
+                     preempted=1065, finished=450)))
+    assert value(found, "kv.preemptions_per_request") == pytest.approx(1065 / 450, rel=1e-5)
+    assert found.verdict.id == "kv-pressure"
+
+
+def test_one_reading_is_unknown_and_says_how_to_take_more(folder):
+    found = diagnose(folder(smi__txt=dmon(100)))
+    assert "device.utilization_fraction" not in found.signals
+    assert "one reading" in found.unknown["device.utilization_fraction"].lower()
+
+
+def test_a_spinning_kernel_reads_as_full_and_is_said_not_believed(folder):
+    found = diagnose(folder(smi__txt=dmon(100, 100, 100, 100, watts=120)))
+    assert found.verdict.id is None
+    told = [*(c.text for c in found.verdict.contradictions), *found.measured.notes]
+    assert any("spin" in text for text in told)
+
+
+def test_iteration_lines_are_the_steps(folder):
+    lines = [f"Iteration({i}): 0 context requests, 0 context tokens, 256 generation requests, 256 generation tokens, "
+             f"iteration elapsed time: {ms:.2f} ms" for i, ms in enumerate(STEPS_MS)]
+    found = diagnose(folder(steps__log="\n".join(lines) + "\n"))
+    assert value(found, "step.wall_ms") == 4890
+    assert value(found, "step.method") == "log"
+
+
+def test_every_kind_is_counted_in_words(folder, capsys):
+    where = folder(smi__txt=dmon(3, 4, 5), a__prom=dump("2026-11-30T06:00:00Z", running=1), notes__md="# hello\n")
+    assert cli.main(["diagnose", str(where)]) in (0, 3)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "smi: nvidia-smi dmon, 33 readings" in out  # eleven columns, three rows
+    assert "metrics, 9 samples" in out
+    assert "not used: text of no known kind" in out
+    assert "1 utilization" in out
+
+
+def test_the_json_tells_what_is_unknown_and_why(folder, capsys):
+    cli.main(["diagnose", "--json", str(folder(a__prom=dump("2026-11-30T06:00:00Z", running=4)))])
+    told = json.loads(capsys.readouterr().out)
+    assert told["signals"]["serving.running"]["value"] == 4
+    assert told["signals"]["serving.running"]["how"] == "metrics"
+    assert "second scrape" in told["unknown"]["step.wall_ms"]
+
+
+def test_a_record_of_a_watch_alone_is_no_evidence(tmp_path):
+    record = {"watch": 1, "seconds": 3.0, "interrupted": True, "notes": [],
+              "probes": [{"name": "stacks", "samples": 0, "failed": ["no permission: SYS_PTRACE"]}]}
+    (tmp_path / "watch.json").write_text(json.dumps(record))
+    with pytest.raises(UnusableInput, match="no usable evidence.*SYS_PTRACE"):
+        diagnose(tmp_path)
+
+
+def test_what_a_watch_could_not_do_is_told_beside_the_evidence(folder):
+    record = {"watch": 1, "seconds": 3.0, "interrupted": False, "notes": [],
+              "probes": [{"name": "stacks", "samples": 0, "failed": ["\x1b[31mno permission"]}]}
+    found = diagnose(folder(smi__txt=dmon(3, 4, 5), watch__json=json.dumps(record)))
+    notes = next(piece.notes for piece in found.evidence if piece.kind == "watch")
+    assert notes == ("watched for 3.0 s", "stacks: \\x1b[31mno permission")
+
+
+@pytest.mark.parametrize("damaged", ['{"watch": 1, "probes": 3}', '{"watch": 1, "probes": [{"name": 3}]}',
+                                     '{"watch": 1, "probes": [', '{"watch": 1, "probes": [{"samples": "x", "name": ""}]}'])
+def test_a_damaged_record_is_noted_and_costs_nothing_else(folder, damaged):
+    found = diagnose(folder(smi__txt=dmon(3, 4, 5), watch__json=damaged))
+    assert value(found, "device.utilization_fraction") == pytest.approx(0.04)
+    assert any("not used" in note for piece in found.evidence for note in piece.notes)
+
+
+def test_the_notebook_shows_telemetry_where_there_is_no_trace(folder):
+    found = diagnose(folder(
+        smi__txt=dmon(3, 4, 5),
+        a__prom=dump("2026-11-30T06:00:00Z", running=4, generated=100, iterations=100),
+        b__prom=dump("2026-11-30T06:00:10Z", running=4, generated=500, iterations=200)))
+    assert "mean 4.0 % of 3 readings, 3.0 % to 5.0 %" in plots.utilization(found).title
+    assert plots.step_times(found).title == "Running 4, waiting 0 requests on average"
+    assert "step.wall_ms" in show.steps(found).text
+    assert "They agree" in show.cross_check(found).text  # 40 tokens/s × 0.1 s = 4
+    assert "nvidia-smi dmon" in show.smi(found).text
