@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("project", deadline=None)  # a busy machine is slow, which is no failure
+settings.load_profile("project")
 
 ROOT = Path(__file__).parents[1]
 

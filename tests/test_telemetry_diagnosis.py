@@ -1,4 +1,4 @@
-"""Telemetry through the whole of it: files of several kinds in one folder, to a verdict, in terminal, JSON and plots."""
+"""Telemetry all the way: files of several kinds in one folder, to a verdict, in terminal, JSON and plots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ STEPS_MS = (4890, 4870, 4910, 4900, 4880)
 
 
 def dmon(*percents: int, memory: int = 0, watts: int = 90) -> str:
-    return DMON + "".join(f"    0  {watts}  41  47  {percent}  {memory}  0  0  0  0  2619  1980\n" for percent in percents)
+    rest = f"{memory}  0  0  0  0  2619  1980"
+    return DMON + "".join(f"    0  {watts}  41  47  {percent}  {rest}\n" for percent in percents)
 
 
 def dump(at: str, *, running: int, waiting: int = 0, usage: float = 0.3, generated: int = 0, iterations: int = 0,
@@ -93,7 +94,8 @@ def test_a_healthy_busy_server_gets_no_fault_named(folder):
         a__prom=dump("2026-11-30T06:00:00Z", running=64, generated=0, iterations=0),
         b__prom=dump("2026-11-30T06:00:30Z", running=64, generated=48_000, iterations=750, finished=90)))
     assert value(found, "step.wall_ms") == pytest.approx(40)
-    assert found.verdict.level is Level.NOT_ENOUGH or found.verdict.id in ("no-fault", "kernel-bound", "bandwidth-bound")
+    at_its_limit = ("no-fault", "kernel-bound", "bandwidth-bound")
+    assert found.verdict.level is Level.NOT_ENOUGH or found.verdict.id in at_its_limit
 
 
 def test_requests_that_wait_while_there_is_room_are_queueing(folder):
@@ -156,7 +158,7 @@ def test_a_record_of_a_watch_alone_is_no_evidence(tmp_path):
     record = {"watch": 1, "seconds": 3.0, "interrupted": True, "notes": [],
               "probes": [{"name": "stacks", "samples": 0, "failed": ["no permission: SYS_PTRACE"]}]}
     (tmp_path / "watch.json").write_text(json.dumps(record))
-    with pytest.raises(UnusableInput, match="no usable evidence.*SYS_PTRACE"):
+    with pytest.raises(UnusableInput, match=r"no usable evidence.*SYS_PTRACE"):
         diagnose(tmp_path)
 
 
@@ -168,8 +170,9 @@ def test_what_a_watch_could_not_do_is_told_beside_the_evidence(folder):
     assert notes == ("watched for 3.0 s", "stacks: \\x1b[31mno permission")
 
 
-@pytest.mark.parametrize("damaged", ['{"watch": 1, "probes": 3}', '{"watch": 1, "probes": [{"name": 3}]}',
-                                     '{"watch": 1, "probes": [', '{"watch": 1, "probes": [{"samples": "x", "name": ""}]}'])
+@pytest.mark.parametrize("damaged", [
+    '{"watch": 1, "probes": 3}', '{"watch": 1, "probes": [{"name": 3}]}', '{"watch": 1, "probes": [',
+    '{"watch": 1, "probes": [{"samples": "x", "name": ""}]}'])
 def test_a_damaged_record_is_noted_and_costs_nothing_else(folder, damaged):
     found = diagnose(folder(smi__txt=dmon(3, 4, 5), watch__json=damaged))
     assert value(found, "device.utilization_fraction") == pytest.approx(0.04)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import __version__
+from . import __version__, lab_serve
 from .diagnosis import Progress, diagnose
 from .errors import TriageError, UnusableInput
 from .live import watch
@@ -82,6 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--repair", action="store_true", help="the same workload without the fault")
     command.add_argument("--out", required=True, metavar="DIR", type=Path, help="where the evidence goes")
     command.set_defaults(run=_lab_run)
+    command = lab.add_parser("serve", help="a small server with a fault, for the live tools to look at")
+    lab_serve.add_arguments(command)
+    command.set_defaults(run=lab_serve.run)
     return parser
 
 

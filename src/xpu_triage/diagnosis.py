@@ -8,6 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from . import fingerprints, telemetry
+from .baseline.records import BenchRecord
 from .contradictions import contradictions
 from .errors import UnusableInput
 from .evidence import detect, kineto, sheet, telemetry_readers
@@ -34,7 +35,7 @@ class EvidenceRecord:
     path: str
     kind: str
     events: int = 0
-    """Events in the file; figures in a sheet; readings, samples, lines with figures in telemetry."""
+    """Events in the file; figures in a sheet; readings, samples, requests, lines with figures in telemetry."""
     skipped: int = 0
     """Those that could not be placed, decoded or matched."""
     notes: tuple[str, ...] = ()
@@ -181,13 +182,15 @@ def _record(path: str, trace: Trace) -> EvidenceRecord:
 def _sampled(path: str, kind: str, read: telemetry_readers.Read) -> EvidenceRecord:
     parts = read if isinstance(read, tuple) else (read,)
     notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
-    tool = next((part.tool for part in parts if isinstance(part, Samples | Stacks)), "")
-    return EvidenceRecord(path, f"{kind}: {tool}" if tool else kind, sum(_size(part) for part in parts),
-                          sum(part.skipped for part in parts), notes)
+    tool = next((part.tool for part in parts if isinstance(part, Samples | Stacks | BenchRecord)), "")
+    skipped = sum(part.failed or 0 if isinstance(part, BenchRecord) else part.skipped for part in parts)
+    return EvidenceRecord(path, f"{kind}: {tool}" if tool else kind, sum(_size(part) for part in parts), skipped, notes)
 
 
-def _size(part: Samples | Scrape | Stacks | EngineLog | WatchRecord) -> int:
+def _size(part: Samples | Scrape | Stacks | EngineLog | WatchRecord | BenchRecord) -> int:
     match part:
+        case BenchRecord():
+            return part.completed or 0
         case WatchRecord():
             return part.samples
         case Samples():

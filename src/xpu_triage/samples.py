@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from .baseline.records import BenchRecord
+
 Floats = NDArray[np.float64]
 
 MAX_READINGS = 5_000_000
@@ -242,6 +244,8 @@ class Telemetry:
     scrapes: tuple[Scrape, ...] = ()
     stacks: tuple[Stacks, ...] = ()
     logs: tuple[EngineLog, ...] = ()
+    benches: tuple[BenchRecord, ...] = ()
+    """Results of load generators."""
 
     def __bool__(self) -> bool:
-        return bool(self.samples or self.scrapes or self.stacks or self.logs)
+        return bool(self.samples or self.scrapes or self.stacks or self.logs or self.benches)

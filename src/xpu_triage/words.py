@@ -30,6 +30,7 @@ _READ = {
     "metrics": ("sample", "samples"),
     "stacks": ("stack", "stacks"),
     "log": ("line with figures", "lines with figures"),
+    "bench": ("request", "requests"),
     "watch": ("sample", "samples"),
 }
 

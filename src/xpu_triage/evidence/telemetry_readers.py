@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..baseline.records import BenchRecord
 from ..samples import EngineLog, Samples, Scrape, Stacks, Telemetry
 from .watch_record import WatchRecord
 
-Read = Samples | Stacks | EngineLog | tuple[Scrape, ...] | WatchRecord
+Read = Samples | Stacks | EngineLog | tuple[Scrape, ...] | tuple[BenchRecord, ...] | WatchRecord
 """What a reader makes of one file."""
 
 
 @dataclass(frozen=True)
 class Reader:
     kind: str
-    """As shown to people: `smi`, `metrics`, `stacks`, `processes`, `log`; `watch`, which is no evidence."""
+    """As shown to people: `smi`, `metrics`, `stacks`, `processes`, `log`, `bench`; `watch`, which is no evidence."""
     module: str
     """Below `xpu_triage.evidence`: has `matches(head: str) -> bool` and `read(path)`. Imported where it is asked."""
 
@@ -57,6 +58,7 @@ READERS: tuple[Reader, ...] = (
     Reader("processes", "process_csv"),
     Reader("stacks", "pyspy"),
     Reader("metrics", "prometheus"),
+    Reader("bench", "bench"),
     Reader("log", "engine_log"),
 )
 
@@ -68,10 +70,11 @@ def reader(kind: str, head: str) -> Reader | None:
 
 def gathered(pieces: list[Read]) -> Telemetry:
     """All that was read, by kind, in order."""
-    scrapes = tuple(scrape for piece in pieces if isinstance(piece, tuple) for scrape in piece)
+    several = [part for piece in pieces if isinstance(piece, tuple) for part in piece]
     return Telemetry(
         samples=tuple(piece for piece in pieces if isinstance(piece, Samples)),
-        scrapes=scrapes,
+        scrapes=tuple(part for part in several if isinstance(part, Scrape)),
         stacks=tuple(piece for piece in pieces if isinstance(piece, Stacks)),
         logs=tuple(piece for piece in pieces if isinstance(piece, EngineLog)),
+        benches=tuple(part for part in several if isinstance(part, BenchRecord)),
     )

@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from .measured import Measured
 
 def measure(telemetry: Telemetry) -> Measured:
-    """All signals of this telemetry: the device's, the server's, the log's, the stacks', the processes'. The first to
+    """All signals of this telemetry: the device's, the server's, the log's, the stacks', the processes', the load generator's. The first to
     give a signal comes first."""
+    from ..baseline import signals as bench
     from . import devices, exporters, iterations, processes, serving, stacks
     from .load import busy_spans
     from .measured import joined
@@ -23,5 +24,6 @@ def measure(telemetry: Telemetry) -> Measured:
         iterations.measure(telemetry.logs),
         stacks.measure(telemetry.stacks),
         processes.measure(telemetry.samples, busy_spans=spans),
+        bench.measure(telemetry.benches),
     ))
 
