@@ -14,6 +14,7 @@ from . import __version__, lab_serve
 from .diagnosis import Progress, diagnose
 from .errors import TriageError, UnusableInput
 from .live import watch
+from .roofline import commands as roofline
 
 INTERRUPTED = 130
 
@@ -63,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog="It only reads, except for --profile. Exit code as of diagnose.")
     watch.add_arguments(command)
     command.set_defaults(run=watch.run)
+
+    command = commands.add_parser("roofline", help="the floor of a decode step and of a prompt, for a model and device")
+    roofline.add_arguments(command)
 
     command = commands.add_parser("fingerprints", help="list the failures known here, or read one's page")
     command.add_argument("id", nargs="?", metavar="ID")

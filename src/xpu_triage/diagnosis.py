@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
-from pathlib import Path
+from typing import Any
 
 from . import fingerprints, telemetry
-from .baseline.records import BenchRecord
 from .contradictions import contradictions
 from .errors import UnusableInput
-from .evidence import detect, kineto, sheet, telemetry_readers
+from .evidence import telemetry_readers
+from .evidence.sheet import SheetEvidence
 from .evidence.watch_record import WatchRecord
-from .samples import EngineLog, Samples, Scrape, Stacks, Telemetry
-from .signals import Signal, Signals
+from .gathering import EvidenceRecord, Progress, parts
+from .roofline import devices
+from .roofline import measure as roofline_of
+from .roofline.model_shape import ModelShape
+from .samples import Telemetry
+from .signals import Signals
+from .steps import stages
 from .steps.results import Finding, Walk
 from .steps.walk import walk
-from .telemetry.measured import Measured
+from .telemetry.measured import Measured, joined
 from .trace import Trace
 from .verdict import Level, Verdict, judge
 
-Progress = Callable[[str, int, int], None]
-"""Called with (path, bytes read, bytes in all) while a long file is read."""
-
+__all__ = ["LEVELS", "Diagnosis", "EvidenceRecord", "OtherTrace", "Progress", "diagnose"]
 
 LEVELS = (Level.NOT_ENOUGH, Level.PROBABLE, Level.CONFIRMED)
-
-
-@dataclass(frozen=True)
-class EvidenceRecord:
-    """What became of one piece of evidence."""
-
-    path: str
-    kind: str
-    events: int = 0
-    """Events in the file; figures in a sheet; readings, samples, requests, lines with figures in telemetry."""
-    skipped: int = 0
-    """Those that could not be placed, decoded or matched."""
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,36 +76,30 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
         raise UnusableInput("no evidence given", todo="Name a trace, a sheet, or a folder of them")
     pages = fingerprints.load()
     records: list[EvidenceRecord] = []
-    typed: list[Signal] = []
-    platform: dict[str, str] = {}
+    sheets: list[SheetEvidence] = []
     sampled: list[telemetry_readers.Read] = []
+    shapes: list[ModelShape] = []
     traces = _Traces(pages)
-    for piece, from_folder in _pieces(evidence, records):
-        path = str(piece.path)
-        try:
-            if piece.kind == "sheet":
-                read = sheet.read(piece.path)
-                typed += read.signals
-                platform.update(read.platform)
-                records.append(EvidenceRecord(path, "sheet", len(read.signals), 0, tuple(read.notes)))
-            elif piece.reader is not None:
-                sampled.append(piece.reader.read(piece.path))
-                records.append(_sampled(path, piece.kind, sampled[-1]))
-            else:
-                trace = kineto.read(piece.path, progress=_for(path, progress))
-                records.append(_record(path, trace))
-                traces.add(walk(trace))
-                del trace  # the table is let go: memory follows one trace
-        except UnusableInput as error:
-            if not from_folder:
-                raise
-            records.append(EvidenceRecord(path, piece.kind, notes=(f"not used: {error}",)))
+    for part in parts(evidence, records, progress):
+        match part:
+            case Trace():
+                traces.add(walk(part))
+            case SheetEvidence():
+                sheets.append(part)
+            case ModelShape():
+                shapes.append(part)
+            case _:
+                sampled.append(part)
+        del part  # a trace is large: only the walk that leads keeps it
     lead = traces.lead
-    if not typed and lead is None and all(isinstance(read, WatchRecord) for read in sampled):
+    if not sheets and lead is None and all(isinstance(read, WatchRecord) for read in sampled):
         raise UnusableInput("no usable evidence", where=", ".join(fspath(piece) for piece in evidence), todo="; ".join(
-            note for record in records for note in record.notes))
+            note for record in records for note in record.notes) or "Name a trace, telemetry or a sheet beside it")
     gathered = telemetry_readers.gathered(sampled)
     measured = telemetry.measure(gathered)
+    typed = [signal for each in sheets for signal in each.signals]
+    signals = Signals((*(lead.signals if lead else ()), *measured.signals, *typed))
+    measured = joined((measured, *_derived(signals, lead, shapes, traces.metas, gathered)))
     signals = Signals((*(lead.signals if lead else ()), *measured.signals, *typed))
     verdict = _told(judge(signals, pages, contradictions(signals)), lead)
     unknown = {**measured.unknown, **(lead.unknown if lead else {})}
@@ -129,8 +113,20 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
         telemetry=gathered,
         measured=measured,
         unknown={name: why for name, why in unknown.items() if name not in signals},
-        platform=platform,
+        platform={key: text for each in sheets for key, text in each.platform.items()},
     )
+
+
+def _derived(signals: Signals, lead: Walk | None, shapes: Sequence[ModelShape], metas: Sequence[Mapping[str, Any]],
+             gathered: Telemetry) -> Iterator[Measured]:
+    """What follows from the evidence together: the stage split of the steps, and the model's roofline."""
+    if lead is not None:
+        yield stages.measure(lead)
+    if len(shapes) > 1:
+        yield Measured(notes=(f"{len(shapes)} models are described: that of {shapes[0].source} is taken",))
+    if shapes:
+        device, why = devices.from_evidence(metas, gathered.samples)
+        yield roofline_of(shapes[0], signals, device, why_no_device=why)
 
 
 class _Traces:
@@ -139,10 +135,13 @@ class _Traces:
     def __init__(self, pages: Sequence[fingerprints.Fingerprint]) -> None:
         self._pages = pages
         self.lead: Walk | None = None
+        self.metas: list[Mapping[str, Any]] = []
+        """What each trace says about its capture."""
         self._alone: Verdict | None = None
         self.others: list[OtherTrace] = []
 
     def add(self, walked: Walk) -> None:
+        self.metas.append(walked.trace.meta)
         alone = _alone(walked, self._pages)
         if self.lead is None or self._alone is None:
             self.lead, self._alone = walked, alone
@@ -150,58 +149,6 @@ class _Traces:
         if _leads(walked, alone) > _leads(self.lead, self._alone):
             self.lead, self._alone, walked, alone = walked, alone, self.lead, self._alone
         self.others.append(OtherTrace(walked.trace.source, alone, Signals(walked.signals)))
-
-
-def _pieces(
-    evidence: Sequence[str | PathLike[str]], records: list[EvidenceRecord]
-) -> Iterator[tuple[detect.Found, bool]]:
-    """Every piece once, with whether it was found in a folder. What a folder holds and nobody can read is recorded."""
-    seen: set[Path] = set()
-    for given in evidence:
-        found = detect.find(given)
-        for piece in found:
-            if (real := piece.path.resolve()) in seen:
-                continue
-            seen.add(real)
-            if piece.skipped:
-                records.append(EvidenceRecord(str(piece.path), piece.kind, notes=(f"not used: {piece.skipped}",)))
-            else:
-                yield piece, Path(given).is_dir()
-
-
-def _for(path: str, progress: Progress | None) -> Callable[[int, int], None] | None:
-    return None if progress is None else lambda done, total: progress(path, done, total)
-
-
-def _record(path: str, trace: Trace) -> EvidenceRecord:
-    counts = trace.counts
-    return EvidenceRecord(path, trace.format, counts.events, counts.unplaced + counts.unreadable + counts.unmatched,
-                          trace.notes)
-
-
-def _sampled(path: str, kind: str, read: telemetry_readers.Read) -> EvidenceRecord:
-    parts = read if isinstance(read, tuple) else (read,)
-    notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
-    tool = next((part.tool for part in parts if isinstance(part, Samples | Stacks | BenchRecord)), "")
-    skipped = sum(part.failed or 0 if isinstance(part, BenchRecord) else part.skipped for part in parts)
-    return EvidenceRecord(path, f"{kind}: {tool}" if tool else kind, sum(_size(part) for part in parts), skipped, notes)
-
-
-def _size(part: Samples | Scrape | Stacks | EngineLog | WatchRecord | BenchRecord) -> int:
-    match part:
-        case BenchRecord():
-            return part.completed or 0
-        case WatchRecord():
-            return part.samples
-        case Samples():
-            return part.readings
-        case Scrape():
-            return sum(map(len, part.values.values()))
-        case Stacks():
-            return sum(stack.samples for stack in part.stacks)
-        case EngineLog():
-            rows = (max(map(len, table.values()), default=0) for table in (part.iterations, part.stats))
-            return sum(rows) + len(part.facts)
 
 
 def _alone(walked: Walk, pages: Sequence[fingerprints.Fingerprint]) -> Verdict:

@@ -50,7 +50,7 @@ def print_diagnosis(diagnosis: Diagnosis, out: Console | None = None) -> None:
 def diagnosis_parts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     """The diagnosis from top to bottom, as things that rich can print."""
     yield _headline(diagnosis)
-    if diagnosis.lead is not None or diagnosis.telemetry:
+    if diagnosis.lead is not None or diagnosis.measured.signals or diagnosis.telemetry:
         yield from _three_steps(diagnosis)
     verdict = diagnosis.verdict
     supported = [h for h in verdict.hypotheses if h.score > 0] or list(verdict.hypotheses[:1])

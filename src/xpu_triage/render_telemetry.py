@@ -15,7 +15,7 @@ from .units import show
 
 GROUPS: tuple[tuple[str, ...], ...] = (
     ("device", "clock", "power"),
-    ("step", "serving", "latency", "kv", "warmup", "client"),
+    ("step", "serving", "latency", "kv", "warmup", "client", "roofline"),
     ("host", "fallback", "placement", "sync", "idle", "process", "log"),
 )
 """Groups of signals that belong to utilization, step time, operator bisection."""

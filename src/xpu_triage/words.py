@@ -31,6 +31,7 @@ _READ = {
     "stacks": ("stack", "stacks"),
     "log": ("line with figures", "lines with figures"),
     "bench": ("request", "requests"),
+    "model": ("layer", "layers"),
     "watch": ("sample", "samples"),
 }
 

@@ -15,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 
 from ..errors import UnusableInput
+from ..roofline import config_json
 from . import lines
 from .chunks import is_gzip, pieces
 from .telemetry_readers import READERS, Reader
@@ -132,6 +133,7 @@ FORMATS: tuple[_Format, ...] = (
     _Format("packed", _starts(b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0", b"BZh"), _PACKED),
     _Format("ascend", _is_ascend, _ASCEND),
     _Format("diagnosis", _is_diagnosis, _OURS),
+    _Format("model", lambda head: head.is_text and config_json.matches(head.text)),
     _Format("kineto", _is_kineto),
     *(_Format(reader.kind, _of(reader), reader=reader) for reader in READERS),
     _Format("sheet", _is_sheet),

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from .measured import Measured
 
 def measure(telemetry: Telemetry) -> Measured:
-    """All signals of this telemetry: the device's, the server's, the log's, the stacks', the processes', the load generator's. The first to
-    give a signal comes first."""
+    """All signals of this telemetry, of the device, the server, its log, stacks, processes and the load generator. The
+    first to give a signal comes first."""
     from ..baseline import signals as bench
     from . import devices, exporters, iterations, processes, serving, stacks
     from .load import busy_spans

@@ -1,0 +1,129 @@
+"""The pieces of evidence, found and read, one at a time; and what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from .baseline.records import BenchRecord
+from .errors import UnusableInput
+from .evidence import detect, kineto, sheet
+from .evidence.sheet import SheetEvidence
+from .evidence.telemetry_readers import Read
+from .evidence.watch_record import WatchRecord
+from .roofline import config_json
+from .roofline.model_shape import ModelShape
+from .samples import EngineLog, Samples, Scrape, Stacks
+from .trace import Trace
+
+Progress = Callable[[str, int, int], None]
+"""Called with (path, bytes read, bytes in all) while a long file is read."""
+
+Part = Trace | SheetEvidence | ModelShape | Read
+"""What a piece of evidence was read to."""
+
+TRACES: dict[str, Callable[..., Trace]] = {"kineto": kineto.read}
+"""The readers of traces by kind: `read(path, progress=…) -> Trace`."""
+
+
+@dataclass(frozen=True)
+class EvidenceRecord:
+    """What became of one piece of evidence."""
+
+    path: str
+    kind: str
+    events: int = 0
+    """Events in the file; figures in a sheet; readings, samples, requests, lines with figures in telemetry."""
+    skipped: int = 0
+    """Those that could not be placed, decoded or matched."""
+    notes: tuple[str, ...] = ()
+
+
+def parts(evidence: Sequence[str | PathLike[str]], records: list[EvidenceRecord], progress: Progress | None = None
+          ) -> Iterator[Part]:
+    """Read piece after piece, each once; what became of it is appended to `records`.
+
+    Raises `UnusableInput` where a piece that was named cannot be read. A file inside a folder that cannot be read is
+    noted beside the others.
+    """
+    for piece, from_folder in _pieces(evidence, records):
+        try:
+            part = _read(piece, progress)
+        except UnusableInput as error:
+            if not from_folder:
+                raise
+            records.append(EvidenceRecord(str(piece.path), piece.kind, notes=(f"not used: {error}",)))
+            continue
+        records.append(_record(str(piece.path), piece.kind, part))
+        yield part
+        del part  # a trace is large: it is let go before the next is read
+
+
+def _pieces(
+    evidence: Sequence[str | PathLike[str]], records: list[EvidenceRecord]
+) -> Iterator[tuple[detect.Found, bool]]:
+    """Every piece once, with whether it was found in a folder. What a folder holds and nobody can read is recorded."""
+    seen: set[Path] = set()
+    for given in evidence:
+        found = detect.find(given)
+        for piece in found:
+            if (real := piece.path.resolve()) in seen:
+                continue
+            seen.add(real)
+            if piece.skipped:
+                records.append(EvidenceRecord(str(piece.path), piece.kind, notes=(f"not used: {piece.skipped}",)))
+            else:
+                yield piece, Path(given).is_dir()
+
+
+def _read(piece: detect.Found, progress: Progress | None) -> Part:
+    if piece.reader is not None:
+        return piece.reader.read(piece.path)
+    if piece.kind == "sheet":
+        return sheet.read(piece.path)
+    if piece.kind == "model":
+        return config_json.read(piece.path)
+    path = str(piece.path)
+    told = None if progress is None else lambda done, total: progress(path, done, total)
+    return TRACES[piece.kind](piece.path, progress=told)
+
+
+def _record(path: str, kind: str, part: Part) -> EvidenceRecord:
+    match part:
+        case Trace():
+            counts = part.counts
+            left = counts.unplaced + counts.unreadable + counts.unmatched
+            return EvidenceRecord(path, part.format, counts.events, left, part.notes)
+        case SheetEvidence():
+            return EvidenceRecord(path, "sheet", len(part.signals), 0, part.notes)
+        case ModelShape():
+            return EvidenceRecord(path, "model", part.layers, 0, part.notes)
+        case _:
+            return _sampled(path, kind, part)
+
+
+def _sampled(path: str, kind: str, read: Read) -> EvidenceRecord:
+    parts = read if isinstance(read, tuple) else (read,)
+    notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+    tool = next((part.tool for part in parts if isinstance(part, Samples | Stacks | BenchRecord)), "")
+    skipped = sum(part.failed or 0 if isinstance(part, BenchRecord) else part.skipped for part in parts)
+    return EvidenceRecord(path, f"{kind}: {tool}" if tool else kind, sum(_size(part) for part in parts), skipped, notes)
+
+
+def _size(part: Samples | Scrape | Stacks | EngineLog | WatchRecord | BenchRecord) -> int:
+    match part:
+        case BenchRecord():
+            return part.completed or 0
+        case WatchRecord():
+            return part.samples
+        case Samples():
+            return part.readings
+        case Scrape():
+            return sum(map(len, part.values.values()))
+        case Stacks():
+            return sum(stack.samples for stack in part.stacks)
+        case EngineLog():
+            rows = (max(map(len, table.values()), default=0) for table in (part.iterations, part.stats))
+            return sum(rows) + len(part.facts)

@@ -1,0 +1,91 @@
+"""`xpu-triage roofline`: what it prints, and how it refuses."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from model_configs import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_2_7B, Config
+from xpu_triage.errors import UnusableInput
+from xpu_triage.roofline import commands
+
+
+def printed(capsys: pytest.CaptureFixture[str], tmp_path: Path, config: Config, *options: str) -> str:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    parser = argparse.ArgumentParser(prog="xpu-triage roofline")
+    commands.add_arguments(parser)
+    args = parser.parse_args([str(path), *options])
+    assert args.run(args) == 0
+    return capsys.readouterr().out
+
+
+def test_floors_at_two_batches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = printed(capsys, tmp_path, GEMMA_3_27B, "--device", "NVIDIA H100 80GB HBM3", "--batch", "1,256",
+                  "--context", "4096")
+    assert "floor     16.4 ms by memory: at most 61.1 tokens/s" in out     # 16.354 ms (see test_floors)
+    assert "floor     75.1 ms by memory: at most 3,409 tokens/s" in out
+    assert "prompt of 4,096 tokens: 214.2 TFLOP, attention 2.1% of it; floor 216.6 ms" in out
+
+
+@pytest.mark.parametrize(("step_ms", "words"), [
+    ("20", "82% of what the memory allows, at its limit: nothing is broken, only fewer bytes help"),
+    ("28", "58% of what the memory allows: between"), ("80", "20% of what the memory allows: the time goes elsewhere"),
+    ("10", "shorter than its floor")])
+def test_a_measured_step_is_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path, step_ms: str, words: str
+                                     ) -> None:
+    assert words in printed(capsys, tmp_path, GEMMA_3_27B, "--bandwidth", "3350", "--step-ms", step_ms)
+
+
+def test_a_large_batch_of_short_contexts_is_bound_by_arithmetic(capsys: pytest.CaptureFixture[str], tmp_path: Path
+                                                                ) -> None:
+    out = printed(capsys, tmp_path, LLAMA_2_7B, "--device", "H100 SXM", "--batch", "2000", "--context", "1")
+    assert "by arithmetic" in out
+
+
+def test_unknown_peaks_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = printed(capsys, tmp_path, LLAMA_2_7B)
+    assert "floor     unknown: the device's bandwidth is not known (--bandwidth)" in out
+    assert "floor unknown: the arithmetic peak is not known (--tflops)" in out
+    out = printed(capsys, tmp_path, DEEPSEEK_V3, "--device", "NVIDIA H200", "--tp", "8")
+    assert "products run in fp8, and the peak is for 16 bits" in out
+    assert "floor unknown" not in printed(capsys, tmp_path, DEEPSEEK_V3, "--device", "NVIDIA H200", "--tflops", "1979")
+
+
+def test_another_type_halves_the_bytes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    # 6.607 billion × 2 B = 13.2 GB, and half of it
+    assert "13.2 GB read by a step" in printed(capsys, tmp_path, LLAMA_2_7B)
+    assert "6.61 GB read by a step" in printed(capsys, tmp_path, LLAMA_2_7B, "--dtype", "fp8")
+    assert "2.15 KV" in printed(capsys, tmp_path, LLAMA_2_7B)
+    assert "1.07 KV" in printed(capsys, tmp_path, LLAMA_2_7B, "--kv-dtype", "fp8")
+
+
+@pytest.mark.parametrize(("options", "what"), [
+    (["--device", "Ascend910B2"], "no peak is known for Ascend910B2"), (["--dtype", "int3"], "'int3' is not a type"),
+    (["--kv-dtype", "x\x1b"], "not a type"), (["--batch", "1,2", "--step-ms", "3"], "belongs to one batch")])
+def test_refusals_are_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str], what: str
+                               ) -> None:
+    with pytest.raises(UnusableInput, match=what) as refusal:
+        printed(capsys, tmp_path, LLAMA_2_7B, *options)
+    assert "\n" not in str(refusal.value)
+    assert "\x1b" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("options", [
+    ["--batch", "0"], ["--batch", "-1"], ["--batch", "x"], ["--batch", "nan"], ["--tp", "1.5"], ["--tp", "0"],
+    ["--context", "inf"], ["--bandwidth", "1e99"], ["--batch", ",".join(["1"] * 51)],
+    ["--device", "H100 SXM", "--bandwidth", "3"]])
+def test_senseless_options_are_errors_of_use(capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str]
+                                             ) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        printed(capsys, tmp_path, LLAMA_2_7B, *options)
+    assert stopped.value.code == 2
+
+
+def test_escape_codes_in_a_configuration_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path
+                                                                   ) -> None:
+    out = printed(capsys, tmp_path, {**LLAMA_2_7B, "architectures": ["\x1b]0;x\x07"], "torch_dtype": "\x1b[2J"})
+    assert "\x1b" not in out
