@@ -13,6 +13,14 @@ def test_the_first_of_two_values_is_used_and_the_disagreement_is_kept():
     assert [(c.kept, c.other) for c in both.conflicts] == [(measured, typed)]
 
 
+def test_two_measurements_of_other_moments_agree_within_ten_percent():
+    running = [Signal("serving.running", value, how) for value, how in ((20.5, "metrics"), (20, "log"))]
+    assert Signals(running).conflicts == []
+    assert len(Signals([Signal("serving.running", 40, "metrics"), *running]).conflicts) == 2
+    assert len(Signals([running[0], Signal("serving.running", 20, "typed")]).conflicts) == 1
+    assert Signals([Signal("step.count", 3, "trace"), Signal("step.count", 900, "log")]).conflicts == []
+
+
 def test_two_equal_values_are_no_conflict():
     assert Signals([Signal("step.count", 3, "trace"), Signal("step.count", 3, "typed")]).conflicts == []
 

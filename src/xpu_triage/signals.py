@@ -9,6 +9,12 @@ from .catalogue import CATALOGUE, SignalSpec
 
 Value = float | int | bool | str
 
+AGREE = 0.1
+"""Share by which two measurements may differ and still agree. Judgement: means over other moments of one load."""
+
+OF_THE_PIECE = frozenset(("step.count", "step.method"))
+"""Signals that say what one piece of evidence holds, and differ from piece to piece."""
+
 
 @dataclass(frozen=True)
 class Signal:
@@ -49,7 +55,7 @@ class Signals(Mapping[str, Signal]):
         self.conflicts: list[Conflict] = []
         for signal in signals:
             kept = self._by_name.setdefault(signal.name, signal)
-            if kept is not signal and kept.value != signal.value:
+            if kept is not signal and _disagree(kept, signal):
                 self.conflicts.append(Conflict(kept, signal))
 
     def __getitem__(self, name: str) -> Signal:
@@ -65,3 +71,13 @@ class Signals(Mapping[str, Signal]):
         """The value, or None where the signal is unknown."""
         signal = self._by_name.get(name)
         return None if signal is None else signal.value
+
+
+def _disagree(kept: Signal, other: Signal) -> bool:
+    """Whether two values of one signal are worth telling. What a person typed is held to the figure as it is shown;
+    two measurements of different moments lie apart by some percent, and how many steps each saw is no disagreement."""
+    if kept.value == other.value or kept.name in OF_THE_PIECE:
+        return False
+    if isinstance(kept.value, bool | str) or isinstance(other.value, bool | str) or "typed" in (kept.how, other.how):
+        return True
+    return abs(kept.value - other.value) > AGREE * max(abs(kept.value), abs(other.value))

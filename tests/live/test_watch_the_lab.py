@@ -16,6 +16,7 @@ pytest.importorskip("prometheus_client", reason="the lab server needs the extra 
 pytest.importorskip("torch", reason="the lab server needs the extra `lab` (torch)")
 
 from xpu_triage import cli
+from xpu_triage import notebook as show
 from xpu_triage.diagnosis import diagnose
 from xpu_triage.lab import load
 from xpu_triage.lab.server import LabServer, Options
@@ -86,3 +87,13 @@ def test_the_record_gives_the_same_verdict_again_without_the_server(tmp_path, ca
     assert {name: signal.value for name, signal in again.signals.items()} == {
         name: signal["value"] for name, signal in found["signals"].items()}
     assert found["signals"]["step.method"]["value"] == "metrics"
+
+
+def test_a_notebook_watches_too_and_keeps_the_record(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with LabServer(Setup(batch=8, vocab=500, weights_gb=24.0)) as lab, under_load(lab):
+        found = show.diagnose(server=lab.url, seconds=3)
+    assert found.signals.value("serving.running") > 0
+    (record,) = tmp_path.glob("watch-*Z")
+    assert f"into {record.name}" in capsys.readouterr().out
+    assert diagnose(record).signals.value("serving.running") == found.signals.value("serving.running")

@@ -27,8 +27,8 @@ MAX_DEPTH = 8
 MAX_FILES = 5000
 """Levels of folders, and files of one folder, that are looked at; what lies beyond is listed as skipped."""
 
-KNOWN = ("a profiler trace, SMI output, a /metrics dump, a py-spy dump, an engine log or an evidence sheet (.yaml), "
-         "or a folder of them")
+KNOWN = ("a profiler trace, SMI output, a /metrics dump, a py-spy dump, an engine log, a benchmark's result, a model's "
+         "config.json or an evidence sheet (.yaml), or a folder of them")
 
 
 @dataclass(frozen=True)

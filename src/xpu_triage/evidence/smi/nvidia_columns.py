@@ -95,10 +95,17 @@ def _query_header(line: str) -> bool:
 def _query(text: Iterable[str], path: str | PathLike[str], notes: list[str]) -> Samples:
     readings, tool = Readings(), ""
     for columns, rows in _sections(text, readings):
-        tool = tool or ("nvidia-smi --query-compute-apps" if columns.kind == "process" else
-                        "device readings (CSV)" if _is_ours(columns, rows) else "nvidia-smi --query-gpu")
+        tool = tool or _tool(columns, rows)
         _keep(columns, rows, readings)
     return readings.samples(tool or "nvidia-smi --query-gpu", path, notes=notes)
+
+
+def _tool(columns: _Columns, rows: _Rows) -> str:
+    if any(header.key.endswith(".aip") for header in columns.headers):
+        return "hl-smi -Q"
+    if columns.kind == "process":
+        return "nvidia-smi --query-compute-apps"
+    return "device readings (CSV)" if _is_ours(columns, rows) else "nvidia-smi --query-gpu"
 
 
 def _is_ours(columns: _Columns, rows: _Rows) -> bool:

@@ -13,7 +13,7 @@ from .columns import Column, is_unknown
 
 QUERY = (
     Column("name", ("name", "gpu_name")),
-    Column("utilization", ("utilization.gpu",), "%"),
+    Column("utilization", ("utilization.gpu", "utilization.aip"), "%"),  # aip: Gaudi's hl-smi takes the same queries
     Column("memory_activity", ("utilization.memory",), "%"),
     Column("memory_used", ("memory.used",), "MiB"),
     Column("memory_total", ("memory.total",), "MiB"),
@@ -24,7 +24,7 @@ QUERY = (
     Column("memory_clock", ("clocks.current.memory", "clocks.mem"), "MHz"),
     Column("core_clock_max", ("clocks.max.sm", "clocks.max.graphics", "clocks.max.gr"), "MHz"),
     Column("memory_clock_max", ("clocks.max.memory", "clocks.max.mem"), "MHz"),
-    Column("temperature", ("temperature.gpu",), "C"),
+    Column("temperature", ("temperature.gpu", "temperature.aip"), "C"),
     Column("energy", ("total_energy_consumption", "energy"), "mJ"),
 )
 
