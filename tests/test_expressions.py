@@ -135,3 +135,14 @@ def test_an_expression_knows_its_kind_and_the_signals_that_it_reads():
     parsed = parse("known(fallback.fraction) and step.wall_ms / step.count > 3")
     assert parsed.kind == "bool"
     assert parsed.names == ("fallback.fraction", "step.wall_ms", "step.count")
+
+
+def test_when_gives_its_number_only_where_the_condition_is_true():
+    share = parse('when(contains(kernel.top_core, "CPU"), kernel.top_fraction * 2)')
+    assert share.evaluate({"kernel.top_core": "AI_CPU", "kernel.top_fraction": 0.25}) == 0.5
+    assert share.evaluate({"kernel.top_core": "AI_CORE", "kernel.top_fraction": 0.25}) is None
+    assert share.evaluate({"kernel.top_fraction": 0.25}) is None
+    for wrong in ("when(kernel.top_fraction, 1)", "when(known(kernel.top_core))",
+                  "when(known(kernel.top_core), kernel.top_core)"):
+        with pytest.raises(BadExpression):
+            parse(wrong)

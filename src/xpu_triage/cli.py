@@ -53,8 +53,8 @@ def _parser() -> argparse.ArgumentParser:
         "diagnose", help="walk the evidence to a verdict",
         epilog="Exit code: 0 a verdict, 3 not enough evidence, 2 unusable input.")
     command.add_argument("evidence", nargs="+", metavar="EVIDENCE",
-                         help="a profiler trace, SMI output, /metrics dumps, py-spy dumps, an engine log, a benchmark's "
-                              "result, a model's config.json, an evidence sheet (.yaml), or a folder of them")
+                         help="a profiler trace, SMI output, /metrics dumps, py-spy dumps, an engine log, a benchmark's"
+                              " result, a model's config.json, an evidence sheet (.yaml), or a folder of them")
     command.add_argument("--json", action="store_true", help="print the diagnosis as JSON (see docs/json.md)")
     command.add_argument("--report", metavar="FILE.html", type=Path, help="write one offline HTML report")
     command.set_defaults(run=_diagnose)

@@ -11,6 +11,7 @@ from . import fingerprints, telemetry
 from .contradictions import contradictions
 from .errors import UnusableInput
 from .evidence import telemetry_readers
+from .evidence.ascend.tables import Summary
 from .evidence.sheet import SheetEvidence
 from .evidence.watch_record import WatchRecord
 from .gathering import EvidenceRecord, Progress, parts
@@ -79,6 +80,7 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
     sheets: list[SheetEvidence] = []
     sampled: list[telemetry_readers.Read] = []
     shapes: list[ModelShape] = []
+    summaries: list[Summary] = []
     traces = _Traces(pages)
     for part in parts(evidence, records, progress):
         match part:
@@ -88,15 +90,18 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
                 sheets.append(part)
             case ModelShape():
                 shapes.append(part)
+            case Summary():
+                summaries.append(part)
             case _:
                 sampled.append(part)
         del part  # a trace is large: only the walk that leads keeps it
     lead = traces.lead
-    if not sheets and lead is None and all(isinstance(read, WatchRecord) for read in sampled):
+    if not sheets and not summaries and lead is None and all(isinstance(read, WatchRecord) for read in sampled):
         raise UnusableInput("no usable evidence", where=", ".join(fspath(piece) for piece in evidence), todo="; ".join(
             note for record in records for note in record.notes) or "Name a trace, telemetry or a sheet beside it")
     gathered = telemetry_readers.gathered(sampled)
-    measured = telemetry.measure(gathered)
+    told = (Measured(tuple(each.signals), each.unknown, tuple(each.notes)) for each in summaries)
+    measured = joined((*told, telemetry.measure(gathered)))
     typed = [signal for each in sheets for signal in each.signals]
     signals = Signals((*(lead.signals if lead else ()), *measured.signals, *typed))
     measured = joined((measured, *_derived(signals, lead, shapes, traces.metas, gathered)))

@@ -11,6 +11,7 @@ unknown` is true. Functions:
     known(x, …)       whether all are known; never unknown itself
     unless(c)         true where c is false *or unknown*
     first(x, y, …)    the first that is known
+    when(c, x)        x where c is true, else unknown
     min(…), max(…)    unknown where any part is
     contains(t, "…")  whether the text holds one of the words, without case
     saved(ab.x)       share of the time that the change saves, 1 − ratio; unknown inside the spread of repeats
@@ -227,6 +228,15 @@ def _unless(node: ast.Call, names: dict[str, None]) -> _Part:
     return _Part("bool", lambda values: part.evaluate(values) is not True)
 
 
+def _when(node: ast.Call, names: dict[str, None]) -> _Part:
+    if len(node.args) != 2:
+        raise BadExpression(f"{ast.unparse(node)!r}: when takes a condition and a number")
+    condition, part = (_part(argument, names) for argument in node.args)
+    _expect(condition, "bool", node)
+    _expect(part, "number", node)
+    return _Part("number", lambda values: part.evaluate(values) if condition.evaluate(values) is True else None)
+
+
 def _contains(node: ast.Call, names: dict[str, None]) -> _Part:
     subject, *needles = node.args
     part = _part(subject, names)
@@ -291,7 +301,7 @@ def _controlled(figure: Callable[[float, float], float | None]) -> _Make:
 
 _FUNCTIONS: dict[str, _Make] = {
     "known": _known, "unless": _unless, "first": _first, "min": _extreme(min), "max": _extreme(max),
-    "contains": _contains,
+    "contains": _contains, "when": _when,
     "saved": _controlled(lambda ratio, spread: None if abs(ratio - 1) <= spread else 1 - ratio),
     "at_most": _controlled(lambda ratio, spread: 1 - ratio + spread),
     "cost": _controlled(lambda ratio, spread: None if abs(ratio - 1) <= spread else ratio - 1),

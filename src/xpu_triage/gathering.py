@@ -9,7 +9,8 @@ from pathlib import Path
 
 from .baseline.records import BenchRecord
 from .errors import UnusableInput
-from .evidence import detect, kineto, sheet
+from .evidence import ascend, detect, kineto, nsys, sheet
+from .evidence.ascend.tables import Summary
 from .evidence.sheet import SheetEvidence
 from .evidence.telemetry_readers import Read
 from .evidence.watch_record import WatchRecord
@@ -21,10 +22,10 @@ from .trace import Trace
 Progress = Callable[[str, int, int], None]
 """Called with (path, bytes read, bytes in all) while a long file is read."""
 
-Part = Trace | SheetEvidence | ModelShape | Read
+Part = Trace | SheetEvidence | ModelShape | Summary | Read
 """What a piece of evidence was read to."""
 
-TRACES: dict[str, Callable[..., Trace]] = {"kineto": kineto.read}
+TRACES: dict[str, Callable[..., Trace]] = {"kineto": kineto.read, "ascend": ascend.read, "nsys": nsys.read}
 """The readers of traces by kind: `read(path, progress=…) -> Trace`."""
 
 
@@ -85,6 +86,8 @@ def _read(piece: detect.Found, progress: Progress | None) -> Part:
         return sheet.read(piece.path)
     if piece.kind == "model":
         return config_json.read(piece.path)
+    if piece.kind == "ascend-summary":
+        return ascend.tables.read(piece.path)
     path = str(piece.path)
     told = None if progress is None else lambda done, total: progress(path, done, total)
     return TRACES[piece.kind](piece.path, progress=told)
@@ -98,6 +101,8 @@ def _record(path: str, kind: str, part: Part) -> EvidenceRecord:
             return EvidenceRecord(path, part.format, counts.events, left, part.notes)
         case SheetEvidence():
             return EvidenceRecord(path, "sheet", len(part.signals), 0, part.notes)
+        case Summary():
+            return EvidenceRecord(path, part.kind, part.rows, part.skipped, tuple(part.notes))
         case ModelShape():
             return EvidenceRecord(path, "model", part.layers, 0, part.notes)
         case _:

@@ -102,6 +102,12 @@ class Trace:
         return len(self.start)
 
     @property
+    def cannot(self) -> dict[str, str]:
+        """Signals that this capture cannot give though its rows look as if, each with the reason."""
+        told = self.meta.get("cannot")
+        return told if isinstance(told, dict) else {}
+
+    @property
     def end(self) -> Ints:
         return self.start + self.dur
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..errors import UnusableInput
 from ..roofline import config_json
-from . import lines
+from . import ascend, lines, nsys
 from .chunks import is_gzip, pieces
 from .telemetry_readers import READERS, Reader
 
@@ -115,23 +115,35 @@ def _starts(*magic: bytes) -> Callable[[_Head], bool]:
     return lambda head: head.content.startswith(magic)
 
 
+def _of_ascend(head: _Head) -> str:
+    return ascend.kind_of(head.path, head.content)
+
+
+def _is_csv(head: _Head) -> bool:
+    return head.is_text and "," in head.text.partition("\n")[0]
+
+
 def _of(reader: Reader) -> Callable[[_Head], bool]:
     return lambda head: head.is_text and reader.matches(head.text)
 
 
-_SQLITE = "an SQLite database (Nsight Systems, Ascend or rocprof): no reader for it yet"
+_DATABASE = b"SQLite format 3\0"
+_SQLITE = "an SQLite database of no profiler that is read (Ascend's and Nsight Systems' are)"
 _NSIGHT = "an Nsight Systems report, which only nsys itself reads. Export it: nsys export --type sqlite"
-_ASCEND = "an Ascend profiler trace (trace_view.json): no reader for it yet"
 _ARCHIVE = "an archive. Unpack it and give what is in it"
 _PACKED = "compressed in a way that is not read. Unpack it, or pack it with gzip"
 _OURS = "the JSON of an earlier diagnosis. Give the evidence that it was made from"
 
 FORMATS: tuple[_Format, ...] = (
-    _Format("sqlite", _starts(b"SQLite format 3\0"), _SQLITE),
+    _Format("ascend", lambda head: head.content.startswith(_DATABASE) and _of_ascend(head) == ascend.DATABASE),
+    _Format("nsys", lambda head: head.content.startswith(_DATABASE) and nsys.is_export(head.path)),
+    _Format("sqlite", _starts(_DATABASE), _SQLITE),
     _Format("nsys-rep", lambda head: head.path.suffix in (".nsys-rep", ".qdrep", ".qdstrm"), _NSIGHT),
     _Format("archive", _is_archive, _ARCHIVE),
     _Format("packed", _starts(b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0", b"BZh"), _PACKED),
-    _Format("ascend", _is_ascend, _ASCEND),
+    _Format("ascend", _is_ascend),
+    _Format("ascend", lambda head: _is_csv(head) and _of_ascend(head) == ascend.OPERATIONS),
+    _Format("ascend-summary", lambda head: _is_csv(head) and _of_ascend(head) == ascend.SUMMARY),
     _Format("diagnosis", _is_diagnosis, _OURS),
     _Format("model", lambda head: head.is_text and config_json.matches(head.text)),
     _Format("kineto", _is_kineto),
@@ -175,6 +187,7 @@ def _in_folder(folder: Path) -> list[Found]:
             found.append(_look(file))
         except OSError as error:
             found.append(Found(file, "unknown", skipped=_why(error)))
+    found = _one_a_run(found)
     if all(piece.skipped for piece in found):
         detail = "it is empty"
         if found:
@@ -182,6 +195,20 @@ def _in_folder(folder: Path) -> list[Found]:
             detail = f"{len(found):,} files, {first.path.name} among them: {first.skipped}"
         raise UnusableInput(f"no evidence in this folder ({detail})", where=folder, todo=f"Give {KNOWN}")
     return found
+
+
+def _one_a_run(found: list[Found]) -> list[Found]:
+    """An Ascend profile is several files that say the same: one of them is read, the others are skipped."""
+    of_runs = [piece for piece in found if piece.kind.startswith("ascend") and not piece.skipped]
+    leads = ascend.members((piece.path, _ascend_kind(piece)) for piece in of_runs)
+    return [Found(piece.path, piece.kind, skipped=f"the same run as {lead.name}, which is read")
+            if (lead := leads.get(piece.path, piece.path)) != piece.path else piece for piece in found]
+
+
+def _ascend_kind(piece: Found) -> str:
+    if piece.kind == "ascend-summary":
+        return ascend.SUMMARY
+    return ascend.kind_of(piece.path, _head(piece.path).content)
 
 
 def _walk(folder: Path, depth: int) -> Iterator[Path]:

@@ -63,7 +63,7 @@ def read(path: str | PathLike[str], *, progress: Progress | None = None) -> Trac
         raise UnusableInput("; ".join([_not_a_trace(stream), *notes]), where=path, todo=TODO)
     rows.finish()
     if any(labels & _ASCEND_LAYERS for labels in rows.process_names.values()):
-        raise UnusableInput("an Ascend profiler trace (trace_view.json): no reader for it yet", where=path)
+        raise UnusableInput("an Ascend profiler trace (trace_view.json), which another reader reads", where=path)
     return _trace(path, rows, stream, notes)
 
 

@@ -77,6 +77,8 @@ class Fallbacks:
 def cannot_show(scene: Scene) -> str:
     """Why this trace could not show a fallback if there was one; empty where it could."""
     trace = scene.trace
+    if why := trace.cannot.get("fallback.op"):
+        return why
     if not trace.on_device.any():
         return "no device rows: whether the model is on a device cannot be seen"
     if not scene.host_rows(OPERATOR, Kind.HOST_OP).any():

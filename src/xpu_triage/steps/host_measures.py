@@ -10,7 +10,7 @@ from .blame import host_part
 from .groups import heaviest_code
 from .intervals import total_within
 from .measures import Measures, starts_inside
-from .patterns import COMPILE, COPY_CALL, PLUMBING, is_library
+from .patterns import COMPILE, COPY_CALL, FRAME, PLUMBING, is_library
 from .results import CAUSES, Cause, Finding, Gaps
 from .scene import Scene
 from .step_names import is_engine_step, is_profiler_step
@@ -36,6 +36,9 @@ def measure_host(scene: Scene, gaps: Gaps | None, findings: tuple[Finding, ...],
 def _measure_syncs(scene: Scene, gaps: Gaps | None, out: Measures) -> None:
     names = ("sync.per_step", "sync.wait_fraction", "sync.gain_bound_fraction")
     trace, host = scene.trace, scene.host
+    if why := trace.cannot.get("sync.per_step"):
+        out.cannot(why, *names)
+        return
     if not (scene.host_kind == Kind.RUNTIME).any() and not trace.blocking.any():
         out.cannot("no runtime calls in the capture: calls that block the host cannot be seen", *names)
         return
@@ -143,5 +146,5 @@ def _measure_compiles(scene: Scene, out: Measures) -> None:
     kinds = (Kind.PYTHON, Kind.ANNOTATION, Kind.RUNTIME, Kind.HOST_OP)
     compiling = scene.host.row[scene.host.outermost(np.flatnonzero(scene.host_rows(COMPILE, *kinds)))]
     compiling = compiling[starts_inside(scene, compiling)]
-    if len(compiling) or (scene.host_kind == Kind.PYTHON).any():
+    if len(compiling) or scene.host_rows(FRAME, Kind.PYTHON).any():
         out.take("warmup.compiles", len(compiling))

@@ -4,6 +4,7 @@ why."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,9 +38,14 @@ class Measures:
     window: str
     signals: list[Signal] = field(default_factory=list)
     unknown: dict[str, str] = field(default_factory=dict)
+    withheld: Mapping[str, str] = field(default_factory=dict)
+    """Signals of kernels that the reader says the capture cannot give, each with the reason."""
 
     def take(self, name: str, value: Value | np.generic, window: str | None = None) -> None:
         """Keep one measurement, as a plain Python value."""
+        if name in self.withheld:
+            self.cannot(self.withheld[name], name)
+            return
         plain: Value = value.item() if isinstance(value, np.generic) else value
         words = self.window if window is None else window
         self.signals.append(Signal(name, plain, "trace", words, self.source))

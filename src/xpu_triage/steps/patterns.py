@@ -30,7 +30,7 @@ COMPILE = re.compile(
     r"|_dynamo/(convert_frame|symbolic|output_graph)"
     r"|triton/compiler/compiler\.py\(\d+\): compile|triton/runtime/autotuner\.py\(\d+\): (_bench|benchmark)"
     r"|torch/utils/cpp_ext|_compile\.compile_inner|compile_fx|GraphLowering\.run|nvrtcCompile|hiprtcCompile"
-    r"|CompileProgram|ProgramBuild|jit/(compiler|core)\.py\(\d+\): (build|compile)|aclopCompile"
+    r"|CompileProgram|ProgramBuild|jit/(compiler|core)\.py\(\d+\): (build|compile)|aclopCompile(?!AndExecute)"
     r"|aclGenGraphAndCompile", re.I)
 """Frames, annotations and calls inside which something is being compiled or tuned. A path that merely holds
 `_inductor/` does not count: compiled code runs there too, and the autotuner's own `run` is on the way of
@@ -43,6 +43,12 @@ HOST_EXCHANGE = re.compile(
 
 COLLECTIVE = re.compile(r"^c10d::\w+")
 """A collective's operator. It is an exchange through the host where nothing below it launches device work."""
+
+FRAME = re.compile(r"\.py\b|<built-in |^nn\.Module:|<module>")
+"""A frame of Python, and not a system call that a profiler files beside them."""
+
+QUEUED = re.compile(r"^Enqueue\b|@Enqueue$")
+"""Work that is handed to the thread which launches it (Ascend's task queue)."""
 
 _WAIT_FRAME = re.compile(
     r": wait\w*$|\bwait of |: sleep$|<built-in (function|method) (select|sleep|poll)>|select\.(e?poll|kqueue)"

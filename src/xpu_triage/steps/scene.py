@@ -10,7 +10,7 @@ import numpy as np
 from ..trace import NOT_LINKED, Ints, Kind, Trace
 from .host import Host, NameTable
 from .intervals import Bools
-from .patterns import COLLECTIVE, COPY_DIRECTION, DEVICE_LAUNCH, HOST_EXCHANGE, TO_DEVICE, TO_HOST
+from .patterns import COLLECTIVE, COPY_DIRECTION, DEVICE_LAUNCH, HOST_EXCHANGE, QUEUED, TO_DEVICE, TO_HOST
 from .results import Steps
 
 FEEDS_SHARE = 0.05
@@ -100,7 +100,8 @@ class Scene:
         """bool, one entry a host row in forest order: ranks talk to each other through the host in it."""
         found = self.host_rows(HOST_EXCHANGE, Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION)
         if len(self.lead_rows):
-            found |= self.host_rows(COLLECTIVE, Kind.HOST_OP) & ~self.launched_below
+            queued = np.asarray(self.host.below(self.host_rows(QUEUED, Kind.RUNTIME).astype(np.int64)) > 0)
+            found |= self.host_rows(COLLECTIVE, Kind.HOST_OP) & ~self.launched_below & ~queued
         return found
 
     @cached_property

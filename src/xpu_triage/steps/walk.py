@@ -34,7 +34,8 @@ def walk(trace: Trace) -> Walk:
     times = devices_of(trace, steps)
     lead_rows = times[0].rows if times else np.zeros(0, np.int64)
     scene = Scene(trace, names, Host(trace), steps, lead_rows)
-    out = Measures(trace.source, window_in_words(scene))
+    withheld = {name: why for name, why in trace.cannot.items() if name.startswith("kernel.")}
+    out = Measures(trace.source, window_in_words(scene), withheld=withheld)
     measure_steps(scene, out)
     return _with_devices(scene, times, out) if times else _without_device(scene, out)
 

@@ -1,0 +1,138 @@
+"""What a run says about itself: its level, its rank, and what it therefore cannot show."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...text import clean
+from ...trace import Kind
+from .run import Run
+from .words import GRAPH, Place, is_runtime_level
+
+MAX_INFO = 1 << 20
+"""Bytes of `profiler_info_*.json` that are read."""
+
+ABOVE = 2
+"""Folders above a file in which `profiler_info_*.json` is looked for."""
+
+_LEVEL = re.compile(r"level_?([0-2]|none)$", re.I)
+_RANK = re.compile(r"_(\d{1,9})\.(json|db)$")
+
+_NO_CORES = ("{level} does not record on which kind of core a kernel ran, so that work on AI_CPU would not be seen. "
+             "Record with profiler_level=Level1")
+_NO_CALLS = "{level} does not record the calls of CANN, synchronizations among them. Record with profiler_level=Level1"
+_BLOCKING = ("{count:,} blocking copies say neither where they go nor how much they carry, at any level: an operator "
+             "between two of them cannot be told from other work of the host")
+
+
+@dataclass(frozen=True)
+class About:
+    kind: str
+    """`trace_view.json`, `database` or `kernel_details.csv`."""
+    level: str = ""
+    """`Level0`, `Level1`, `Level2`; empty until it is known."""
+    rank: int | None = None
+    notes: tuple[str, ...] = ()
+    meta: dict[str, Any] = field(default_factory=dict)
+    """`cannot`: signals that this run cannot show, each with the reason and the level that would show it."""
+
+    @property
+    def format(self) -> str:
+        return " ".join(filter(None, ("ascend", self.kind, self.level)))
+
+    def finished(self, run: Run, silent_copies: int) -> About:
+        """With what follows from the rows. `silent_copies`: blocking copies of unknown direction."""
+        level = self.level or _level_of(run)
+        cannot: dict[str, str] = {}
+        has_host = bool(len(run.host))
+        shown = level or "a profile without levels"
+        if has_host and not (run.host.place == Place.CALL).any():
+            why = _NO_CALLS.format(level=shown)
+            cannot |= dict.fromkeys(("sync.per_step", "sync.wait_fraction", "sync.gain_bound_fraction"), why)
+        on_cpu = _about_cores(run)
+        if not run.cores_known and not on_cpu and (run.device.kind == Kind.KERNEL).any():
+            why = _NO_CORES.format(level=shown)
+            cannot |= dict.fromkeys(("fallback.op", "fallback.fraction", "kernel.top_core"), why)
+        elif silent_copies:
+            cannot |= dict.fromkeys(("fallback.op", "fallback.fraction"), _BLOCKING.format(count=silent_copies))
+        meta: dict[str, Any] = dict(self.meta)
+        if cannot:
+            meta["cannot"] = cannot
+        if level:
+            meta["profilerLevel"] = level
+        if self.rank is not None:
+            meta["distributedInfo"] = {"backend": "hccl", "rank": self.rank}
+        notes = (*self.notes, *dict.fromkeys(cannot.values()), *_about_graphs(run), *on_cpu)
+        return replace(self, level=level, meta=meta, notes=notes)
+
+
+def _level_of(run: Run) -> str:
+    """The level that the rows speak of: without calls of CANN 0, with those of its runtime 2."""
+    if not len(run.host):
+        return ""
+    calls = run.host.name[run.host.place == Place.CALL]
+    if not len(calls):
+        return "Level0"
+    names = list(run.names)
+    lower = any(is_runtime_level(names[i]) for i in np.unique(calls).tolist())
+    return "Level2" if lower or run.repeated_calls else "Level1"
+
+
+def _about_graphs(run: Run) -> list[str]:
+    names = list(run.names)
+    graphs = [i for i in np.unique(run.host.name).tolist() if GRAPH.search(names[i])]
+    if not graphs or run.device.model.any():
+        return []
+    return ["models or captured graphs were executed, and no task names one: their device work may be missing"]
+
+
+def _about_cores(run: Run) -> list[str]:
+    names = list(run.names)
+    kernels = np.flatnonzero(run.device.kind == Kind.KERNEL)
+    on_cpu = np.array(["(AI_CPU)" in name for name in names], bool)[run.device.name[kernels]] if names else kernels > 0
+    rows = kernels[on_cpu]
+    if not len(rows):
+        return []
+    heaviest = np.bincount(run.device.name[rows], run.device.dur[rows]).argmax()
+    count = "1 task" if len(rows) == 1 else f"{len(rows):,} tasks"
+    return [f"{count} ran on the device's own CPU (AI_CPU), {int(run.device.dur[rows].sum()) / 1e6:,.3f} ms in all, "
+            f"most in {clean(names[heaviest])}: the NPU counts as busy meanwhile"]
+
+
+def of(path: Path, kind: str) -> About:
+    """What the files around `path` say: `profiler_info_<rank>.json` beside it or above it."""
+    rank = int(found[1]) if (found := _RANK.search(path.name)) else None
+    folder = path.absolute().parent
+    for _ in range(ABOVE + 1):
+        for info in sorted(folder.glob("profiler_info*.json"))[:1]:
+            level, told = _read(info)
+            return About(kind, level, told if told is not None else rank)
+        folder = folder.parent
+        if not (folder.name.endswith("_ascend_pt") or (folder / "ASCEND_PROFILER_OUTPUT").is_dir()):
+            break
+    return About(kind, rank=rank)
+
+
+def _read(info: Path) -> tuple[str, int | None]:
+    try:
+        with info.open("rb") as file:
+            said = json.loads(file.read(MAX_INFO).decode("utf-8", "replace"))
+    except (OSError, ValueError, RecursionError):
+        return "", None
+    said = said if isinstance(said, dict) else {}
+    rank = said.get("rank_id")
+    config = said.get("config")
+    inner = config.get("experimental_config") if isinstance(config, dict) else None
+    level = str(inner.get("_profiler_level", "")) if isinstance(inner, dict) else ""
+    found = _LEVEL.search(level)
+    word = f"Level{found[1]}" if found and found[1].isdigit() else ""
+    named = _RANK.search(info.name)
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 0:
+        rank = int(named[1]) if named else None
+    return word, rank

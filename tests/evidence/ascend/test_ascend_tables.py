@@ -1,0 +1,203 @@
+"""Files without a trace: operations of the device alone, and summaries; and which file of a folder is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ascend_files import serving_run
+from xpu_triage.errors import UnusableInput
+from xpu_triage.evidence import ascend
+from xpu_triage.evidence.ascend import tables
+from xpu_triage.steps.walk import walk
+from xpu_triage.trace import Kind
+
+HEADER = "Step Id,Name,Type,Accelerator Core,Start Time(us),Duration(us)\n"
+CASTS = HEADER + "".join(f"1,Cast{i},Cast,{core},17364088837046{i}3.212\t,{dur},\n" for i, (core, dur) in enumerate(
+    [("AI_CPU", 100), ("AI_VECTOR_CORE", 2), ("AI_CPU", 150.5)]))
+STEPS = ("Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage\n"
+         "4,200,300,10,310,500,1000\n5,250,250,10,260,700,1200\n")
+
+
+def test_a_table_of_operations_alone_is_the_devices_side_of_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "kernel_details.csv"
+    path.write_text(CASTS)
+    trace = ascend.read(path)
+    assert trace.format == "ascend kernel_details.csv"
+    assert trace.dur.tolist() == [100_000, 2_000, 150_500]
+    assert trace.start.tolist() == [0, 10_000, 20_000]
+    found = {signal.name: signal.value for signal in walk(trace).signals}
+    assert found["kernel.top_name"] == "Cast (AI_CPU)"
+    assert found["kernel.top_core"] == "AI_CPU"
+    assert found["fallback.op"] == "Cast (AI_CPU)"
+    assert not trace.threads
+    assert "fallback.op" not in trace.meta.get("cannot", {})
+
+
+@pytest.mark.parametrize("core", ["HCCL", "COMMUNICATION"])
+def test_collectives_are_told_by_either_word(tmp_path: Path, core: str) -> None:
+    path = tmp_path / "kernel_details.csv"
+    path.write_text(f"{HEADER}1,hcom_broadcast__445_0,hcom_broadcast_,{core},1699529622793969.5,30.68\n")
+    trace = ascend.read(path)
+    assert (trace.kind.tolist(), trace.names) == ([Kind.COMM], ("hcom_broadcast",))
+
+
+def test_without_kinds_of_core_the_table_does_not_exclude_ai_cpu(tmp_path: Path) -> None:
+    path = serving_run(3).operations(tmp_path / "kernel_details.csv", level=0)
+    assert "AI_CPU would not be seen" in ascend.read(path).meta["cannot"]["fallback.op"]
+
+
+def test_columns_are_found_by_name_in_any_order_and_in_msprofs_words(tmp_path: Path) -> None:
+    path = tmp_path / "op_summary_20250101.csv"
+    path.write_text("\ufeffTask Duration(us),Device_id,Op Name,OP Type,Task Type,Task Start Time(us),Stream ID\n"
+                    "5.5,3,aclnnAdd_Add,Add,AI_VECTOR_CORE,\"1736408883704643.212\t\",7\n")
+    trace = ascend.read(path)
+    assert (trace.devices, trace.streams, trace.names) == (("NPU 3",), ("NPU 3/7",), ("Add (AI_VECTOR_CORE)",))
+    assert trace.dur.tolist() == [5_500]
+
+
+@pytest.mark.parametrize("bad", ["1,Cast,Cast,AI_CPU,,5", "1,Cast,Cast,AI_CPU,x,5", "1,Cast,Cast,AI_CPU,1736,-5",
+                                 "1,Cast,Cast,AI_CPU,1736408883704643.2,nan", "1,Cast", "1,C,C,AI_CPU,1e400,1e400"])
+def test_a_row_without_times_is_counted_and_left_out(tmp_path: Path, bad: str) -> None:
+    path = tmp_path / "kernel_details.csv"
+    path.write_text(CASTS + bad + "\n")
+    trace = ascend.read(path)
+    assert (len(trace), trace.counts.unreadable, trace.counts.events) == (3, 1, 4)
+
+
+@pytest.mark.parametrize("content", [HEADER, "", "\0", HEADER + "x\n"])
+def test_a_table_without_a_row_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "kernel_details.csv"
+    path.write_text(content)
+    with pytest.raises(UnusableInput):
+        ascend.read(path)
+
+
+# -- summaries
+def signals(path: Path) -> dict[str, object]:
+    return {signal.name: signal.value for signal in tables.read(path).signals}
+
+
+def test_stages_divide_as_the_vendor_writes_them(tmp_path: Path) -> None:
+    path = tmp_path / "step_trace_time.csv"
+    path.write_text(STEPS)
+    found = signals(path)
+    assert found["step.wall_ms"] == 1.1
+    assert found["step.count"] == 2
+    assert found["device.compute_fraction"] == pytest.approx(450 / 2200)
+    assert found["device.comm_fraction"] == pytest.approx(550 / 2200)
+    assert found["device.busy_fraction"] == pytest.approx(1 - 1200 / 2200)
+
+
+def test_a_stage_that_cannot_be_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "step_trace_time.csv"
+    path.write_text(STEPS + "6,5000,0,0,0,0,1000\n7,N/A,1,1,1,1,10\n8,1,1,1,1,1,0\n")
+    summary = tables.read(path)
+    assert (summary.rows, summary.skipped) == (5, 3)
+    assert {signal.name: signal.value for signal in summary.signals}["step.count"] == 2
+
+
+def test_ai_cpu_in_the_sums_is_named_and_shared_by_the_stages_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "op_statistic.csv"
+    path.write_text("OP Type,Core Type,Count,Total Time(us),Min Time(us)\nCast,AI_CPU,7,220,1\nAdd,AI_CORE,9,900,1\n")
+    assert signals(path) == {"fallback.op": "Cast (AI_CPU)"}
+    (tmp_path / "step_trace_time.csv").write_text(STEPS)
+    assert signals(path)["fallback.fraction"] == pytest.approx(220 / 2200)
+
+
+@pytest.mark.parametrize(("core", "why"), [("AI_CORE", "does not show what ran on the host"), ("N/A", "Level1")])
+def test_no_ai_cpu_in_the_sums_is_no_all_clear(tmp_path: Path, core: str, why: str) -> None:
+    path = tmp_path / "op_statistic.csv"
+    path.write_text(f"OP Type,Core Type,Count,Total Time(us)\nAdd,{core},9,900\n")
+    summary = tables.read(path)
+    assert not summary.signals
+    assert why in summary.unknown["fallback.op"]
+
+
+def test_calls_give_the_launch_and_with_stages_the_synchronizations(tmp_path: Path) -> None:
+    path = tmp_path / "api_statistic.csv"
+    path.write_text("Level,API Name,Time(us),Count,Avg(us)\nacl,aclrtSynchronizeStream,900,6,150\n"
+                    "runtime,StreamSynchronize,890,6,148\nnode,launch,400,20,20\nacl,aclnnAdd,5,1,5\n")
+    assert signals(path) == {"host.launch_us": 20.0}
+    (tmp_path / "step_trace_time.csv").write_text(STEPS)
+    assert signals(path)["sync.per_step"] == 3
+
+
+def test_host_times_with_waits_inside_name_no_operator(tmp_path: Path) -> None:
+    path = tmp_path / "operator_details.csv"
+    path.write_text("Name,Input Shapes,Call Stack,Host Self Duration(us),Host Total Duration(us),"
+                    "Device Self Duration(us)\naten::item,,\"a;\nb\",90,95,0\naten::mm,,,40,45,3\n")
+    summary = tables.read(path)
+    assert not summary.signals
+    assert any("aten::item" in note for note in summary.notes)
+
+
+def test_names_in_summaries_cannot_do_anything(tmp_path: Path) -> None:
+    path = tmp_path / "op_statistic.csv"
+    path.write_text("OP Type,Core Type,Count,Total Time(us)\n\x1b[31mCast,AI_CPU,7,220\n")
+    assert "\x1b" not in str(signals(path)["fallback.op"])
+
+
+@pytest.mark.parametrize("content", ["a,b\n1,2\n", "OP Type,Core Type,Count,Total Time(us)\nx,y,z,w\n", "\0\0", "",
+                                     "Step,Computing\n"])
+def test_what_is_no_summary_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "op_statistic.csv"
+    path.write_text(content)
+    with pytest.raises(UnusableInput):
+        tables.read(path)
+
+
+# -- folders
+def test_a_folder_is_one_trace(tmp_path: Path) -> None:
+    run = serving_run(3)
+    inner = tmp_path / "node_1_2025_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
+    run.text(inner)
+    run.database(inner / "ascend_pytorch_profiler_0.db")
+    (inner / "step_trace_time.csv").write_text(STEPS)
+    trace = ascend.read(inner.parent)
+    assert trace.source.endswith("trace_view.json")
+    (inner / "trace_view.json").unlink()
+    assert ascend.read(inner.parent).format.startswith("ascend database")
+    (inner / "ascend_pytorch_profiler_0.db").unlink()
+    assert ascend.read(inner.parent).format == "ascend kernel_details.csv"
+
+
+def kinds(folder: Path) -> list[tuple[Path, str]]:
+    return [(path, ascend.kind_of(path, path.read_bytes())) for path in sorted(folder.iterdir())]
+
+
+def test_every_file_of_a_run_is_read_through_the_one_that_leads(tmp_path: Path) -> None:
+    run = serving_run(2)
+    trace = run.text(tmp_path)
+    run.database(tmp_path / "a.db")
+    (tmp_path / "step_trace_time.csv").write_text(STEPS)
+    assert dict(kinds(tmp_path)) == {
+        tmp_path / "a.db": ascend.DATABASE, trace: ascend.TRACE, tmp_path / "step_trace_time.csv": ascend.SUMMARY,
+        tmp_path / "kernel_details.csv": ascend.OPERATIONS}
+    assert set(ascend.members(kinds(tmp_path)).values()) == {trace}
+
+
+def test_summaries_without_a_trace_stand_for_themselves(tmp_path: Path) -> None:
+    operations = serving_run(2).operations(tmp_path / "kernel_details.csv")
+    summary = tmp_path / "step_trace_time.csv"
+    summary.write_text(STEPS)
+    assert ascend.members(kinds(tmp_path)) == {operations: operations, summary: summary}
+
+
+def test_runs_of_two_ranks_stay_two(tmp_path: Path) -> None:
+    paths = [serving_run(2).text(tmp_path / f"rank{i}", table=False) for i in range(2)]
+    assert ascend.members([(path, ascend.TRACE) for path in paths]) == {path: path for path in paths}
+
+
+def test_a_raw_folder_is_answered_with_what_to_run(tmp_path: Path) -> None:
+    (tmp_path / "PROF_000001").mkdir()
+    with pytest.raises(UnusableInput, match="analyse"):
+        ascend.read(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b,c\n", b"\x00\x01", b"SQLite format 3\0" + b"\xff" * 200, b"{}"])
+def test_other_files_are_nothing_of_ascends(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    assert ascend.kind_of(path, content) == ""
