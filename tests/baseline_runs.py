@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from xpu_triage.baseline.records import BenchRecord, Environment, Requests, stat_of
+from xpu_triage.baseline.records import BenchRecord, Environment, Requests, Stat, stat_of
 from xpu_triage.baseline.store import Baseline, baseline
 
 GRID = ((1, 8, 32), (128, 2048), (64, 512))
@@ -65,3 +65,9 @@ def record_of(requests: Requests, concurrency: float | None, environment: Enviro
         duration_s, len(requests), 0, float(requests.output_tokens.sum()) / duration_s, len(requests) / duration_s,
         requests=requests)
     return replace(made, **more)  # type: ignore[arg-type]
+
+
+def summaries(p50_ms: float) -> Baseline:
+    """What is left of a run where the tool kept no single requests."""
+    return baseline([BenchRecord("file", "vllm bench serve", ENVIRONMENT, 8.0, None, 128.0, 64.0,
+                                 {"ttft": Stat(p50=p50_ms)}, 10.0, 100, 0, None, 10.0)])

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import __version__, lab_serve
+from .baseline import commands as baseline
 from .diagnosis import Progress, diagnose
 from .errors import TriageError, UnusableInput
 from .live import watch
@@ -67,6 +68,10 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("roofline", help="the floor of a decode step and of a prompt, for a model and device")
     roofline.add_arguments(command)
+
+    command = commands.add_parser("baseline", help="measure a server while it is well, and what got worse since")
+    baseline.add_arguments(command)
+    command.set_defaults(run=baseline.run)
 
     command = commands.add_parser("fingerprints", help="list the failures known here, or read one's page")
     command.add_argument("id", nargs="?", metavar="ID")

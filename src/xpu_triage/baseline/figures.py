@@ -1,0 +1,141 @@
+"""One quantity of the runs of one load, in the same way on both sides of a comparison."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .records import BenchRecord, Floats, Requests
+from .resampling import MIN_REQUESTS, Estimate, block_length, middle_half, rate, typical
+
+THROUGHPUT = "throughput"
+
+METRICS = ("ttft", "itl", "e2e", THROUGHPUT)
+"""Time to first token; time per output token after the first (TPOT where both have it, else the gaps); request
+duration; generated tokens per second."""
+
+TYPICAL = "typical request"
+"""Mean of the middle half of the requests, on logarithms."""
+
+
+@dataclass(frozen=True)
+class Side:
+    value: float
+    basis: str
+    n: int | None
+    """Requests behind it, where that is known."""
+    estimate: Estimate | None = None
+
+
+_Way = Callable[[Sequence[BenchRecord]], Side | None]
+
+
+def common_side(metric: str, old: Sequence[BenchRecord], new: Sequence[BenchRecord]) -> tuple[Side, Side] | None:
+    """The metric of both, obtained alike: the first of the ways that both allow. None where there is none."""
+    for way in _WAYS[metric]:
+        a, b = way(old), way(new)
+        if a is not None and b is not None:
+            return a, b
+    return None
+
+
+def client_lag_ms(records: Sequence[BenchRecord]) -> float | None:
+    """Mean lag of the client's own event loop, the largest over the runs; None where it was not recorded."""
+    return max((record.extra["client_lag_mean_ms"] for record in records if "client_lag_mean_ms" in record.extra),
+               default=None)
+
+
+def _from_requests(column: Callable[[Requests], Floats], basis: str = TYPICAL) -> _Way:
+    def way(records: Sequence[BenchRecord]) -> Side | None:
+        sides = []
+        for record in records:
+            if record.requests is None:
+                continue
+            values = column(record.requests)[_order(record.requests)]
+            values = values[np.isfinite(values) & (values > 0)]
+            if len(values):
+                sides.append(_typical(values, record.concurrency, basis))
+        return _together(sides)
+
+    return way
+
+
+def _typical(values: Floats, concurrency: float | None, basis: str) -> Side:
+    estimate = typical(values, block_length(len(values), concurrency)) if len(values) >= MIN_REQUESTS else None
+    return Side(math.exp(float(middle_half(np.log(values)))), basis, len(values), estimate)
+
+
+def _together(sides: Sequence[Side]) -> Side | None:
+    """Repeats of one load: the mean of their logarithms. Where they lie further apart than each one's requests say, it
+    is their distance that counts."""
+    if len(sides) < 2:
+        return sides[0] if sides else None
+    estimates = [side.estimate for side in sides if side.estimate is not None]
+    n = sum(side.n or 0 for side in sides)
+    logs = np.log([side.value for side in sides])
+    value = math.exp(float(logs.mean()))
+    if len(estimates) < len(sides):
+        return Side(value, sides[0].basis, n)
+    within = math.sqrt(sum(e.se ** 2 for e in estimates)) / len(estimates)
+    between = float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    return Side(value, sides[0].basis, n, Estimate(math.log(value), max(within, between), sum(e.df for e in estimates)))
+
+
+def _order(requests: Requests) -> NDArray[np.intp]:
+    """Rows in the order of their start; as they are where that is unknown."""
+    start = requests.start_s
+    return np.arange(len(requests)) if np.isnan(start).any() else np.argsort(start, kind="stable")
+
+
+def _mean_gap(requests: Requests) -> Floats:
+    if len(requests.itl_ms) != len(requests):
+        return np.full(len(requests), np.nan)
+    return np.array([gaps.mean() if len(gaps) else np.nan for gaps in requests.itl_ms], dtype=float)
+
+
+def _from_stat(latency: str, part: str) -> _Way:
+    def way(records: Sequence[BenchRecord]) -> Side | None:
+        stats = [record.stat(latency) for record in records]
+        values = [value for stat in stats if (value := getattr(stat, part)) and math.isfinite(value) and value > 0]
+        known = [stat.n for stat in stats if stat.n is not None]
+        if not values:
+            return None
+        value = values[0] if len(values) == 1 else geometric_mean(values)
+        return Side(value, f"{part} {latency}", sum(known) if known else None)
+
+    return way
+
+
+def _throughput(records: Sequence[BenchRecord]) -> Side | None:
+    """With the interval of Σ tokens ÷ Σ durations: what each of the requests in flight gets, where their number is
+    kept. At a rate that is set from outside a throughput says nothing of the server until it falls behind."""
+    sides = []
+    for record in records:
+        value = record.output_tokens_per_s
+        if not value or not math.isfinite(value) or value < 0:
+            continue
+        sides.append(Side(value, "tokens/s of the run", record.completed, _rate(record)))
+    return _together(sides)
+
+
+def _rate(record: BenchRecord) -> Estimate | None:
+    if record.requests is None or record.concurrency is None or record.request_rate is not None:
+        return None
+    order = _order(record.requests)
+    tokens, times = record.requests.output_tokens[order], record.requests.e2e_ms[order]
+    known = np.isfinite(tokens) & np.isfinite(times) & (times > 0) & (tokens > 0)
+    return rate(tokens[known], times[known], block_length(int(known.sum()), record.concurrency))
+
+
+_WAYS: dict[str, tuple[_Way, ...]] = {
+    "ttft": (_from_requests(lambda r: r.ttft_ms), _from_stat("ttft", "p50"), _from_stat("ttft", "mean")),
+    "itl": (_from_requests(lambda r: r.tpot_ms), _from_requests(_mean_gap, "typical gap"), _from_stat("tpot", "p50"),
+            _from_stat("itl", "p50"), _from_stat("tpot", "mean"), _from_stat("itl", "mean")),
+    "e2e": (_from_requests(lambda r: r.e2e_ms), _from_stat("e2e", "p50"), _from_stat("e2e", "mean")),
+    THROUGHPUT: (_throughput,),
+}
