@@ -17,12 +17,12 @@ help:
 	@echo "make notebooks  execute the recorded notebooks again and store their outputs"
 
 report: $(VENV)/.report
-	@$(PY) -m xpu_triage.cli diagnose $(CASE)/faulty.json.gz --report $(REPORT)
+	@$(PY) -m xpu_triage diagnose $(CASE)/faulty.json.gz --report $(REPORT)
 
 NBVAL := --nbval-current-env --nbval-cell-timeout=60
 # The notebooks apart: nbval starts coverage inside each kernel when it sees --cov, and the kernel then never answers.
 test: $(VENV)/.dev lint
-	$(PY) -m pytest -n auto --dist loadfile --nbval $(NBVAL) notebooks/0[0-3]*.ipynb
+	$(PY) -m pytest -n auto --dist loadfile --nbval $(NBVAL) notebooks/0[0-3]*.ipynb notebooks/06*.ipynb
 	$(PY) -m pytest -n auto --dist loadfile --nbval-lax $(NBVAL) notebooks/0[45]*.ipynb
 	$(PY) -m pytest -n auto --dist loadfile --cov --cov-report=term tests
 
@@ -42,6 +42,7 @@ notebooks: $(VENV)/.dev
 .PHONY: incidents
 incidents: $(VENV)/.lab
 	$(PY) tools/incidents.py
+	$(PY) tools/baselines.py
 
 $(VENV)/.lab: $(PINS) | $(PY)
 	@$(PIP) -e '.[lab]'

@@ -34,7 +34,7 @@ def main() -> None:
     trace = str(given.trace.resolve())
     hta = [str(given.hta_python), str(HERE / "hta_analyses.py"), trace]
     commands = {
-        "diagnose": [sys.executable, "-m", "xpu_triage.cli", "diagnose", trace, "--json"],
+        "diagnose": [sys.executable, "-m", "xpu_triage", "diagnose", trace, "--json"],
         "HTA all": hta,
         "HTA few": [*hta, "few"],
     }

@@ -31,7 +31,7 @@ EXPONENT = 1.1
 fixed costs no longer flatten it."""
 
 PARTS = {
-    "diagnose": ["-m", "xpu_triage.cli", "diagnose", "{file}", "--json"],
+    "diagnose": ["-m", "xpu_triage", "diagnose", "{file}", "--json"],
     "load": [
         "-c",
         "import sys; from pathlib import Path; from xpu_triage.evidence import kineto; "

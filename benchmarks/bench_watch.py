@@ -56,7 +56,7 @@ class Pair:
 
 
 def xpu_triage(*words: str) -> list[str]:
-    return [sys.executable, "-m", "xpu_triage.cli", *words]
+    return [sys.executable, "-m", "xpu_triage", *words]
 
 
 def watcher(url: str, pid: int, seconds: float, out: Path) -> list[str]:

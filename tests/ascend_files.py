@@ -50,6 +50,7 @@ class Task:
     call: Host | None = None
     stream: int = 2
     way: str = ""
+    model: int = NO_MODEL
 
 
 @dataclass
@@ -78,9 +79,9 @@ class AscendRun:
         return self.call(launch, dequeue + 2, dur - 4, QUEUE)
 
     def kernel(self, call: Host | None, asker: Host | None, start: float, dur: float, op_type: str = "MatMul",
-               core: str = "AI_CORE", name: str = "", stream: int = 2) -> Task:
+               core: str = "AI_CORE", name: str = "", stream: int = 2, model: int = NO_MODEL) -> Task:
         return self._task(Task(name or f"aclnn{op_type}_{op_type}", start, dur, "kernel", op_type, core, call=call,
-                               asker=asker, stream=stream))
+                               asker=asker, stream=stream, model=model))
 
     def copy(self, call: Host | None, asker: Host | None, start: float, dur: float, way: str = "") -> Task:
         return self._task(Task("MEMCPY_ASYNC", start, dur, "copy", word="PCIE_DMA_SQE", call=call, asker=asker,
@@ -122,7 +123,7 @@ class AscendRun:
 
     def _task_events(self, task: Task, level: int) -> list[dict[str, Any]]:
         pid, tid = (HCCL, 0) if task.kind == "collective" else (HARDWARE, task.stream)
-        args: dict[str, Any] = {"connection_id": task.link, "Model Id": NO_MODEL}
+        args: dict[str, Any] = {"connection_id": task.link, "Model Id": task.model}
         if task.kind != "collective":
             args["Task Type"] = task.word or _HARDWARE_WORD.get(task.core, task.core)
         if task.way and level > 1:
@@ -163,8 +164,9 @@ class AscendRun:
         return path
 
     # -- the database
-    def database(self, path: Path, *, text_times: bool = True, program: bool = True) -> Path:
-        """ascend_pytorch_profiler_<rank>.db; without `program` what msprof writes."""
+    def database(self, path: Path, *, text_times: bool = True, program: bool = True,
+                 directions: bool = False) -> Path:
+        """ascend_pytorch_profiler_<rank>.db; without `program` what msprof writes; `directions` of copies at Level2."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         strings: dict[str, int] = {}
@@ -183,6 +185,11 @@ class AscendRun:
         kind = "TEXT" if text_times else "INTEGER"
         for name, columns in tables.items():
             db.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
+        if directions:
+            db.execute("CREATE TABLE MEMCPY_INFO (globalTaskId, size, memcpyOperation)")
+            db.execute("CREATE TABLE ENUM_MEMCPY_OPERATION (id INTEGER, name TEXT)")
+            ways = {"host to device": 1, "device to host": 2, "device to device": 3}
+            db.executemany("INSERT INTO ENUM_MEMCPY_OPERATION VALUES (?, ?)", [(i, way) for way, i in ways.items()])
         if program:
             db.execute(f"CREATE TABLE PYTORCH_API (startNs {kind}, endNs {kind}, globalTid INTEGER,"
                        " connectionId INTEGER, name INTEGER, type INTEGER)")
@@ -213,10 +220,12 @@ class AscendRun:
                 continue
             word = _DATABASE_WORD.get(task.core, task.core) or (task.name if task.kind != "member" else task.word)
             db.execute("INSERT INTO TASK VALUES (?, ?, 0, ?, ?, ?, ?, ?)", (
-                start, end, task.link, i, known(word), task.stream, NO_MODEL))
+                start, end, task.link, i, known(word), task.stream, task.model))
             if task.kind == "kernel":
                 db.execute("INSERT INTO COMPUTE_TASK_INFO VALUES (?, ?, ?, ?)", (
                     i, known(task.name), known(task.core), known(task.type)))
+            elif task.kind == "copy" and directions:
+                db.execute("INSERT INTO MEMCPY_INFO VALUES (?, ?, ?)", (i, 4096, ways[task.way]))
             elif task.kind == "member":
                 db.execute("INSERT INTO COMMUNICATION_TASK_INFO VALUES (?, ?)", (i, known(task.name)))
         db.executemany("INSERT INTO STRING_IDS VALUES (?, ?)", [(i, text) for text, i in strings.items()])

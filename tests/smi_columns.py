@@ -8,7 +8,8 @@ from types import ModuleType
 
 from xpu_triage.samples import Samples
 
-READERS = ("nvidia_columns", "nvidia_query", "intel", "ascend_usages", "kunlun_columns", "amd_json")
+READERS = ("nvidia_columns", "nvidia_query", "intel", "intel_stats", "ascend_usages", "kunlun_columns", "amd_json",
+           "rocm_list")
 """Modules of `xpu_triage.evidence.smi` that read columns, pairs, CSV, JSON and XML."""
 
 Values = list[float | None]

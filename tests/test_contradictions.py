@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sheets import typed
 from xpu_triage.catalogue import CATALOGUE
 from xpu_triage.contradictions import contradictions
+from xpu_triage.signals import Signal, Signals
 
 SPEAKS = [
     # 256 ÷ 4.89 s = 52.35 tokens/s
@@ -20,6 +21,11 @@ SPEAKS = [
     ({"latency.itl_ms": 50, "serving.request_decode_tokens_per_s": 60}, "50 ms a token = 20 tokens/s a request"),
     ({"latency.engine_itl_ms": 3, "step.wall_ms": 60},
      "latency.engine_itl_ms 3 ms is 20 times shorter than a step of 60 ms"),
+    ({"latency.engine_itl_ms": 25, "step.wall_ms": 0.04}, "25 ms is 625 steps of 0.04 ms"),
+    ({"latency.engine_itl_ms": 17.5, "latency.itl_p99_ms": 25, "step.wall_ms": 745}, "42.6 times shorter"),
+    # 60 ÷ 25 ms = 2,400 tokens/s
+    ({"serving.running": 60, "latency.engine_itl_ms": 25, "serving.decode_tokens_per_s": 1_200_000},
+     "60 running ÷ 25 ms a token = 2,400 tokens/s, but serving.decode_tokens_per_s says 1,200,000 tokens/s"),
     ({"device.busy_fraction": 0.9, "device.utilization_fraction": 0.2}, "different moments"),
     # a hung kernel: sm 100, mem 0, at 17 % of its power
     ({"device.utilization_fraction": 1, "device.memory_active_fraction": 0, "power.draw_fraction": 0.17},
@@ -52,6 +58,11 @@ AGREES = [
     {"serving.running": 64, "step.wall_ms": 41, "serving.decode_tokens_per_s": 1250},     # ramps: 20 % below
     {"serving.running": 8, "step.wall_ms": 20, "serving.decode_tokens_per_s": 1400},      # speculation: 3.5 a step
     {"device.utilization_fraction": 0, "serving.running": 0, "step.wall_ms": 700},
+    {"latency.engine_itl_ms": 160, "step.wall_ms": 20},                                     # stages, prefills between
+    {"latency.engine_itl_ms": 21, "latency.itl_p99_ms": 2400, "step.wall_ms": 900},         # gaps are uneven
+    {"serving.running": 62, "step.wall_ms": 45, "serving.decode_tokens_per_s": 360, "latency.itl_p99_ms": 2280},
+    {"serving.running": 1, "latency.engine_itl_ms": 25, "serving.decode_tokens_per_s": 1200},  # a burst nobody saw
+    {"serving.running": 0, "latency.engine_itl_ms": 25, "serving.decode_tokens_per_s": 900},
     {"device.utilization_fraction": 0.6, "device.busy_fraction": 0.3},                    # a tool reads more than busy
     {"device.utilization_fraction": 1, "device.memory_active_fraction": 0.1, "power.draw_fraction": 0.9},  # gpu_burn
     {"device.utilization_fraction": 1, "device.memory_active_fraction": 0.6, "power.draw_fraction": 0.3},
@@ -86,6 +97,22 @@ def test_with_any_of_its_figures_unknown_a_contradiction_is_gone_or_another(figu
             fewer = contradictions(typed({k: v for k, v in figures.items() if k != name}))
             assert c.text not in {other.text for other in fewer}
     assert whole
+
+
+REMARKS = ["cannot read 0 %"]
+
+
+@pytest.mark.parametrize(("figures", "says"), SPEAKS, ids=lambda v: "+".join(v) if isinstance(v, dict) else "")
+def test_a_figure_that_is_put_right_by_the_others_contradicts_no_more(figures, says):
+    """One at a time; a remark has nothing to put right."""
+    found = next(c for c in contradictions(typed(figures)) if says in c.text)
+    assert set(found.repairs) <= set(found.signals)
+    assert bool(found.repairs) is (says not in REMARKS)
+    for name, repaired in found.repairs.items():
+        right = [s for s in typed(figures).values() if s.name != name]
+        if repaired is not None:
+            right.append(Signal(name, repaired, how="typed", source="sheet.yaml"))
+        assert found.signals not in [c.signals for c in contradictions(Signals(right))], name
 
 
 NUMBERS = st.lists(st.sampled_from([n for n, s in CATALOGUE.items() if s.unit not in ("text", "bool")]),

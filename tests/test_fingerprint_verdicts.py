@@ -71,9 +71,9 @@ PROBABLE = [
     ("warmup-compile", {"warmup.first_ms": 9000, "warmup.repeat_ms": 400}),
     ("warmup-compile", {"warmup.compiles": 120}),
     ("warmup-compile", {"warmup.first_step_excess_fraction": 0.5, "step.count": 6}),
-    ("throttling", {"clock.core_fraction": 0.55}),
+    ("throttling", {"clock.core_fraction": 0.55, "serving.running": 20}),
     ("throttling", {"step.drift_ratio": 1.4, "step.drift_after_s": 300}),
-    ("throttling", {"power.limit_fraction": 0.5, "power.draw_fraction": 0.99}),
+    ("throttling", {"power.limit_fraction": 0.5, "power.draw_fraction": 0.99, "step.wall_ms": 60}),
     ("wrong-backend", {"ab.kernel_ratio": 0.3, "log.implementation": "reference attention"}),
     ("wrong-backend", {"ab.other_dtype_ratio": 0.7, "roofline.bandwidth_fraction": 0.2, "device.busy_fraction": 0.9}),
     # nothing is broken: measuring, limit, no requests
@@ -202,6 +202,68 @@ def test_admission_holds_requests_back_whether_or_not_the_tool_reads_busy(utiliz
 def test_many_running_beside_an_idle_device_is_a_slow_step_and_not_admission():
     assert verdict_of({"serving.waiting": 900, "serving.running": 300, "serving.running_limit": 300,
                        "kv.usage_fraction": 0.4, "device.utilization_fraction": 0.2}).id is None
+
+
+OVERLOAD = {"serving.waiting": 16_000, "serving.running": 255, "kv.usage_fraction": 0.2, "latency.queue_ms": 80_000,
+            "latency.ttft_ms": 81_000, "latency.e2e_ms": 87_000, "serving.decode_tokens_per_s": 4950,
+            "step.wall_ms": 51}
+
+
+@pytest.mark.parametrize("beside", [
+    {}, {"device.utilization_fraction": 0.0}, {"device.utilization_fraction": 0.6},
+    {"serving.running": 8, "serving.waiting": 260, "kv.usage_fraction": 0.01, "device.utilization_fraction": 0.6,
+     "serving.decode_tokens_per_s": 155},                                  # a limit of eight, and it is reached
+    {"serving.running_limit": 256}, {"serving.running_limit": 256, "device.utilization_fraction": 0.6},
+])
+def test_a_queue_a_queue_time_and_a_free_cache_are_one_fact_and_no_proof_of_held_back_requests(beside):
+    assert verdict_of({**OVERLOAD, **beside}).id is None
+
+
+def test_with_a_limit_far_above_or_hardly_any_running_the_same_queue_is_admission():
+    assert verdict_of({**OVERLOAD, "serving.running_limit": 1024}).id == "queueing-idle-device"
+    assert verdict_of({"serving.running": 1, "serving.waiting": 7, "kv.usage_fraction": 0.015}).id == \
+        "queueing-idle-device"
+    assert verdict_of({"serving.running": 0, "serving.waiting": 6, "kv.usage_fraction": 0.0}).id == \
+        "queueing-idle-device"
+
+
+def test_requests_that_wait_for_the_step_that_runs_are_not_held_back():
+    brief = {"serving.waiting": 3, "serving.running": 20, "serving.running_limit": 128, "kv.usage_fraction": 0.3,
+             "step.wall_ms": 30}
+    assert verdict_of({**brief, "latency.queue_ms": 60}).id is None
+    assert verdict_of({**brief, "latency.queue_ms": 6000}).id == "queueing-idle-device"
+
+
+STARVED = {"latency.engine_itl_ms": 18.7, "latency.itl_p99_ms": 2280, "latency.prefill_ms": 1250,
+           "latency.queue_ms": 3100, "latency.ttft_ms": 4100, "serving.running": 62, "serving.prompt_tokens": 7600,
+           "device.utilization_fraction": 0.97}
+
+
+def test_gaps_as_long_as_prefills_are_starved_decodes_and_not_a_system_at_its_limit():
+    verdict = verdict_of(STARVED)
+    assert (verdict.level, verdict.id) == (Level.PROBABLE, "prefill-starves-decode")
+    limit = verdict_of({**STARVED, "latency.itl_p99_ms": 80})
+    assert limit.id == "no-fault"
+
+
+@pytest.mark.parametrize("ratio", [3, 6, 9])
+def test_what_chunked_prefill_makes_of_the_gaps_is_no_starved_decode(ratio):
+    assert verdict_of({**STARVED, "latency.engine_itl_ms": 50, "latency.itl_p99_ms": 50 * ratio}).id != \
+        "prefill-starves-decode"
+
+
+def test_long_gaps_weigh_more_the_longer_they_are():
+    def score(p99):
+        return next(h.score for h in verdict_of({"latency.engine_itl_ms": 20, "latency.itl_p99_ms": p99}).hypotheses
+                    if h.id == "prefill-starves-decode")
+    assert [score(p99) for p99 in (80, 300, 400, 600, 4000)] == [0.75, 1.75, 2, 2.5, 2.5]
+
+
+def test_long_gaps_with_evictions_are_kv_pressure_and_alone_in_the_engine_nothing():
+    thrash = {**STARVED, "kv.preemptions_per_request": 0.8, "kv.usage_fraction": 0.99}
+    assert verdict_of(thrash).id == "kv-pressure"
+    alone = verdict_of({**STARVED, "serving.running": 0.3})
+    assert alone.id != "prefill-starves-decode"
 
 
 def test_a_full_cache_alone_is_no_fault_of_the_cache():
@@ -408,3 +470,96 @@ def test_a_healthy_busy_device_reads_as_a_limit_and_says_what_was_looked_for():
     assert verdict.id == "kernel-bound"
     assert "nothing on the host holds it up" in verdict.summary
     assert {"cpu-fallback", "launch-bound", "host-bound"} <= {r.id for r in verdict.ruled_out}
+
+
+FRAME = {"host.top_op": "forward (engine/model.py)", "host.top_op_fraction": 0.9}
+LIGHT = {"serving.running": 1.8, "step.wall_ms": 15.5, "latency.engine_itl_ms": 17.6,
+         "device.utilization_fraction": 0.12, "power.draw_fraction": 0.26}
+
+
+@pytest.mark.parametrize("frame", ["forward (engine/model.py)", "random_sample (engine/sampler.py)",
+                                   "_prepare_inputs (engine/runner.py)", "schedule (engine/scheduler.py)"])
+@pytest.mark.parametrize("cpu", [{}, {"process.busiest_cpu_cores": 1.0, "process.busiest_name": "worker"},
+                                 {"process.busiest_cpu_cores": 3.0, "process.busiest_name": "engine"}])
+def test_a_lightly_loaded_server_with_short_steps_has_no_fault_wherever_its_host_stands(frame, cpu):
+    verdict = verdict_of({**LIGHT, "host.top_op": frame, "host.top_op_fraction": 1.0, **cpu})
+    assert verdict.level is Level.NOT_ENOUGH, [(h.id, h.score) for h in verdict.hypotheses]
+    assert {h.id for h in verdict.hypotheses if h.score > 0.75}.isdisjoint({"cpu-fallback", "host-bound"})
+
+
+def test_a_python_frame_in_short_steps_is_not_enough_however_many_requests_run():
+    for running in (8, 64, 256):
+        verdict = verdict_of({**LIGHT, **FRAME, "serving.running": running, "device.memory_used_fraction": 0.01})
+        assert verdict.level is Level.NOT_ENOUGH, [(h.id, h.score) for h in verdict.hypotheses]
+
+
+@pytest.mark.parametrize("frame", ["forward (engine/model.py)", "random_sample (engine/sampler.py)"])
+@pytest.mark.parametrize("more", [{}, {"power.draw_fraction": 0.2}, {"latency.engine_itl_ms": 130}])
+def test_a_python_frame_in_slow_steps_is_a_fallback_or_the_host_s_own_work(frame, more):
+    verdict = verdict_of({"host.top_op": frame, "host.top_op_fraction": 0.8, "device.utilization_fraction": 0.06,
+                          "serving.running": 16, "step.wall_ms": 125, **more})
+    assert verdict.level is Level.NOT_ENOUGH
+    assert "About equally supported: cpu-fallback, host-bound" in verdict.summary
+
+
+def test_seconds_a_step_on_a_device_at_0_percent_are_a_fallback_though_only_a_python_frame_is_seen():
+    """The P800 case as stacks without native frames show it."""
+    seen = {"device.utilization_fraction": 0, "serving.running": 256, "step.wall_ms": 4890,
+            "host.top_op_fraction": 0.95}
+    for frame, page in (("sample (engine/sampler.py)", "cpu-fallback"),
+                        ("schedule (engine/scheduler.py)", "host-bound")):
+        verdict = verdict_of({**seen, "host.top_op": frame})
+        assert (verdict.level, verdict.id) == (Level.PROBABLE, page), [(h.id, h.score) for h in verdict.hypotheses]
+
+
+def test_a_step_time_that_the_engine_s_own_token_time_refutes_is_no_slow_step():
+    """Scrapes half a minute apart count the pauses between requests into the step: 745 against 17.5 ms."""
+    verdict = verdict_of({"device.utilization_fraction": 0.02, "power.draw_fraction": 0.17, "serving.running": 1,
+                          "step.wall_ms": 745, "step.count": 120, "serving.decode_tokens_per_s": 1.4,
+                          "latency.engine_itl_ms": 17.5})
+    assert verdict.level is Level.NOT_ENOUGH
+    assert not [h for h in verdict.hypotheses if h.id in ("cpu-fallback", "host-bound") and h.score > 0]
+
+
+AT_RATED_POWER = {"clock.core_fraction": 0.56, "power.draw_fraction": 0.997, "power.limit_fraction": 1.0,
+                  "clock.limit_reason": "sw_power_cap", "device.utilization_fraction": 0.98, "serving.running": 20}
+
+
+@pytest.mark.parametrize("more", [{}, {"clock.memory_fraction": 1.0}, {"step.drift_ratio": 1.3, "step.wall_ms": 60}])
+def test_a_card_at_its_rated_power_is_not_throttled(more):
+    verdict = verdict_of({**AT_RATED_POWER, **more})
+    assert verdict.id != "throttling"
+    assert all("44%" not in text for text in (verdict.summary, verdict.title))
+
+
+@pytest.mark.parametrize("change", [
+    {"power.limit_fraction": 0.5}, {"clock.limit_reason": "hw_thermal_slowdown, sw_power_cap"},
+    {"power.draw_fraction": 0.6, "clock.limit_reason": "none"}])
+def test_a_lowered_limit_heat_or_a_card_that_draws_little_is_throttled(change):
+    verdict = verdict_of({**AT_RATED_POWER, **change})
+    assert (verdict.level, verdict.id) == (Level.PROBABLE, "throttling"), [(h.id, h.score) for h in verdict.hypotheses]
+    assert "% of the time" not in verdict.summary          # 1 − clock is no share of the time
+
+
+@pytest.mark.parametrize("figures", [
+    {"clock.core_fraction": 0.4}, {"clock.memory_fraction": 0.5},
+    {"power.limit_fraction": 0.5, "power.draw_fraction": 0.99},
+    {"clock.core_fraction": 0.4, "clock.limit_reason": "hw_thermal_slowdown"}])
+def test_a_clock_without_a_load_or_a_rate_is_not_enough(figures):
+    seen = {**figures, "device.utilization_fraction": 0.97}
+    assert verdict_of(seen).level is Level.NOT_ENOUGH
+    assert verdict_of({**seen, "serving.running": 12}).id == "throttling"
+
+
+def test_tokenizing_seen_in_stacks_alone_is_not_enough():
+    seen = {"host.top_op": "encode (tokenizers/__init__.py)", "host.top_op_fraction": 1.0}
+    assert verdict_of(seen).level is Level.NOT_ENOUGH
+    full = verdict_of({**seen, "process.busiest_cpu_cores": 1.0, "process.busiest_name": "tokenizer"})
+    assert (full.level, full.id) == (Level.PROBABLE, "tokenizer-cpu")
+
+
+def test_a_full_front_end_before_an_engine_without_requests_is_the_front_end_s():
+    verdict = verdict_of({"process.busiest_cpu_cores": 1.0, "process.busiest_name": "api server", "serving.running": 0,
+                          "serving.waiting": 0, "device.utilization_fraction": 0})
+    assert verdict.id != "no-fault"
+    assert {"tokenizer-cpu", "network-frontend"} <= {h.id for h in verdict.hypotheses if h.score > 0}

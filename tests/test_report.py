@@ -105,7 +105,7 @@ def test_a_folder_or_a_forbidden_place_is_refused_in_one_line(tmp_path, monkeypa
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(UnusableInput, match="is there and is no file"):
         report.write_report(["x"], tmp_path / "folder.html")
-    monkeypatch.setattr(report, "execute", lambda evidence: executed(shown("CONFIRMED")))
+    monkeypatch.setattr(report, "execute", lambda evidence, **_: executed(shown("CONFIRMED")))
     (tmp_path / "file").write_text("")
     with pytest.raises(UnusableInput, match="cannot be written") as caught:
         report.write_report(["x"], tmp_path / "file" / "r.html")

@@ -105,6 +105,46 @@ def test_requests_that_wait_while_there_is_room_are_queueing(folder):
     assert (found.verdict.level, found.verdict.id) == (Level.PROBABLE, "queueing-idle-device")
 
 
+def gaps(tokens: int, long: int, usual_ms: float = 18.0, long_ms: float = 1900.0) -> str:
+    """The gaps between tokens: usual ones in (10, 25] ms, long ones in (1, 2.5] s."""
+    name = "vllm:inter_token_latency_seconds"
+    below = {"0.01": 0, "0.025": tokens - long, "1.0": tokens - long, "2.5": tokens, "+Inf": tokens}
+    total = ((tokens - long) * usual_ms + long * long_ms) / 1000
+    return f"# TYPE {name} histogram\n" + "".join(
+        f'{name}_bucket{{engine="0",le="{bound}",model_name="m"}} {count}\n' for bound, count in below.items()
+    ) + f'{name}_count{{engine="0",model_name="m"}} {tokens}\n{name}_sum{{engine="0",model_name="m"}} {total}\n'
+
+
+def test_a_server_with_little_to_do_is_no_fallback_though_a_request_ran_at_every_scrape(folder):
+    """40 steps in 30 s, each of 18 ms: the rest of the time there was nothing to do."""
+    found = diagnose(folder(smi__txt=dmon(2, 1, 3, 2, 2), **{
+        f"s{i}__prom": dump(f"2026-11-30T06:{i // 2:02d}:{30 * (i % 2):02d}Z", running=1, usage=0.01,
+                            generated=40 * i, iterations=40 * i, finished=3 * i) + gaps(40 * i, 0) for i in range(4)}))
+    assert "step.wall_ms" not in found.signals
+    assert "tokens come 18 ms apart: there was time without work in it" in found.unknown["step.wall_ms"]
+    assert found.verdict.level is Level.NOT_ENOUGH
+
+
+def test_overload_is_no_stalled_admission(folder):
+    """256 run at every scrape, 300 and more wait, at 50 ms a step: a limit is reached, and nothing says that it is
+    too low."""
+    found = diagnose(folder(**{f"s{i}__prom": dump(
+        f"2026-11-30T06:00:{10 * i:02d}Z", running=256 - i % 2, waiting=300 + 90 * i, usage=0.2,
+        generated=51_200 * i, iterations=200 * i, finished=170 * i) for i in range(4)}))
+    assert value(found, "step.wall_ms") == pytest.approx(50)
+    assert found.verdict.id is None
+    assert any("255 to 256 requests run at each of 4 scrapes" in note for note in found.measured.notes)
+
+
+def test_prefills_between_the_tokens_of_others_are_found_in_their_gaps(folder):
+    """40 of 2,000 gaps last as long as a prefill, at a full device with a queue."""
+    first, last = (dump(f"2026-11-30T06:0{i}:00Z", running=60, waiting=3, generated=2000 * i, iterations=500 * i,
+                        finished=70 * i) + gaps(2000 * i, 40 * i) for i in range(2))
+    found = diagnose(folder(smi__txt=dmon(97, 98, 96, 97, memory=50, watts=500), a__prom=first, b__prom=last))
+    assert value(found, "latency.itl_p99_ms") > 1000
+    assert (found.verdict.level, found.verdict.id) == (Level.PROBABLE, "prefill-starves-decode")
+
+
 def test_a_full_cache_with_preemptions_is_kv_pressure(folder):
     """1,065 preemptions in 450 requests, as in a recorded case of thrashing."""
     found = diagnose(folder(

@@ -238,3 +238,44 @@ def test_a_confirmation_whose_figures_contradict_others_is_withdrawn():
     verdict = judge(figures, PAGES, contradictions(figures))                # 0.7 + 0.6 = 1.3
     assert verdict.id is None
     assert "device.busy_fraction" in verdict.next
+
+
+# -- figures in dispute
+
+def test_a_probable_verdict_that_hangs_on_figures_in_dispute_is_none():
+    """25 ms between tokens are 625 steps of 0.04 ms: of two servers. Put right by the other, either leaves nothing."""
+    figures = typed({"latency.engine_itl_ms": 25, "latency.itl_p99_ms": 140, "step.wall_ms": 0.04})
+    assert (judge(figures, PAGES).level, judge(figures, PAGES).id) == (Level.PROBABLE, "prefill-starves-decode")
+    verdict = judge(figures, PAGES, contradictions(figures))
+    assert (verdict.level, verdict.id) == (Level.NOT_ENOUGH, None)
+    assert "hangs on figures that contradict each other" in verdict.summary
+    assert "latency.engine_itl_ms" in verdict.next
+    assert "step.wall_ms" in verdict.next
+
+
+def test_a_probable_verdict_that_holds_whichever_figure_is_wrong_stands():
+    """256 ÷ 4.89 s are 52 tokens/s against 32. Put right by the others the step is 8 s, or 156 run: still a fallback.
+    That the device reads 0 % beside such steps is a remark and disputes nothing."""
+    figures = typed(P800)
+    found = contradictions(figures)
+    assert {bool(c.repairs) for c in found} == {True, False}
+    assert any(c.repairs.get("step.wall_ms") == 8000 and c.repairs["serving.running"] == pytest.approx(156.48)
+               for c in found)
+    verdict = judge(figures, PAGES, found)
+    assert (verdict.level, verdict.id) == (Level.PROBABLE, "cpu-fallback")
+    assert verdict.contradictions == found
+
+
+def test_figures_in_dispute_that_the_verdict_does_not_read_leave_it_alone():
+    figures = typed({"kv.preemptions_per_request": 0.8, "latency.itl_ms": 50,
+                     "serving.request_decode_tokens_per_s": 60})
+    assert contradictions(figures)
+    assert judge(figures, PAGES, contradictions(figures)).id == "kv-pressure"
+
+
+@pytest.mark.parametrize(("repaired", "stands"), [(0.5, True), (0.05, False), (None, False)])
+def test_a_figure_is_put_right_or_taken_out(repaired, stands):
+    figures = typed({"idle.launching_fraction": 0.4, "device.busy_fraction": 0.5})
+    dispute = Contradiction("0.4 is not so", ("idle.launching_fraction",), {"idle.launching_fraction": repaired})
+    assert (judge(figures, PAGES, [dispute]).id == "launch-bound") is stands
+    assert judge(figures, PAGES, [Contradiction("a remark", ("idle.launching_fraction",))]).id == "launch-bound"

@@ -20,7 +20,7 @@ from nbclient.exceptions import CellExecutionError
 from xpu_triage.report import own_kernel
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
-RECORDED = ("00_triage", "01_utilization", "02_step_time", "03_operator_bisection")
+RECORDED = ("00_triage", "01_utilization", "02_step_time", "03_operator_bisection", "06_baseline")
 """Notebooks over recorded evidence: their outputs are the same everywhere."""
 LAB = ("04_sampler_fix", "05_host_side_eligibility")
 """Notebooks that run the lab: they need torch, and with the same torch their outputs are the same, because the

@@ -6,18 +6,17 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import __version__, lab_serve
+from . import __version__, interrupts, lab_serve
 from .baseline import commands as baseline
 from .diagnosis import Progress, diagnose
 from .errors import TriageError, UnusableInput
+from .fleet import commands as fleet
 from .live import watch
 from .roofline import commands as roofline
-
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,9 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TriageError as error:
         print(f"xpu-triage: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("xpu-triage: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        return interrupts.said(error)
     except BrokenPipeError:  # the reader of our output has gone (`| head`)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -56,8 +54,12 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("evidence", nargs="+", metavar="EVIDENCE",
                          help="a profiler trace, SMI output, /metrics dumps, py-spy dumps, an engine log, a benchmark's"
                               " result, a model's config.json, an evidence sheet (.yaml), or a folder of them")
+    command.add_argument("--baseline", metavar="FILE", type=Path,
+                         help="what the same service did while it was well (`xpu-triage baseline`)")
     command.add_argument("--json", action="store_true", help="print the diagnosis as JSON (see docs/json.md)")
     command.add_argument("--report", metavar="FILE.html", type=Path, help="write one offline HTML report")
+    command.add_argument("--redact", action="store_true",
+                         help="hash host names, user names, addresses and paths in what is printed and in the report")
     command.set_defaults(run=_diagnose)
 
     command = commands.add_parser(
@@ -72,6 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("baseline", help="measure a server while it is well, and what got worse since")
     baseline.add_arguments(command)
     command.set_defaults(run=baseline.run)
+
+    command = commands.add_parser("fleet", help="many ranks of one job: stragglers, ranks that differ, one to look at")
+    fleet.add_arguments(command)
+    command.set_defaults(run=fleet.run)
 
     command = commands.add_parser("fingerprints", help="list the failures known here, or read one's page")
     command.add_argument("id", nargs="?", metavar="ID")
@@ -98,14 +104,23 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _diagnose(args: argparse.Namespace) -> int:
+    if not args.redact:
+        return _diagnosed(args, str)
+    from .redact_evidence import redacting
+
+    with redacting() as redactor:
+        return _diagnosed(args, redactor.text)
+
+
+def _diagnosed(args: argparse.Namespace, hide: Callable[[str], str]) -> int:
     from .contract import to_json
 
     if args.report:
         from .report import check_target, write_report
 
         check_target(args.evidence, args.report)
-    with _progress() as progress:
-        diagnosis = diagnose(*args.evidence, progress=progress)
+    with _progress(hide) as progress:
+        diagnosis = diagnose(*args.evidence, progress=progress, baseline=args.baseline)
     if args.json:
         print(json.dumps(to_json(diagnosis), indent=2, allow_nan=False))
     else:
@@ -114,8 +129,8 @@ def _diagnose(args: argparse.Namespace) -> int:
         print_diagnosis(diagnosis)
     if args.report:  # after the verdict: a report that fails must not cost the answer
         sys.stdout.flush()
-        write_report(args.evidence, args.report)
-        print(f"report: {args.report}", file=sys.stderr if args.json else sys.stdout)
+        write_report(args.evidence, args.report, baseline=str(args.baseline or ""))
+        print(f"report: {hide(str(args.report))}", file=sys.stderr if args.json else sys.stdout)
     return diagnosis.exit_code
 
 
@@ -155,7 +170,7 @@ def _lab_run(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress | None]:
+def _progress(hide: Callable[[str], str]) -> Iterator[Progress | None]:
     """A progress bar on stderr while long files are read; nothing at all where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
@@ -173,7 +188,7 @@ def _progress() -> Iterator[Progress | None]:
 
     def show(path: str, done: int, total: int) -> None:
         if path not in tasks:
-            tasks[path] = bar.add_task(escape(shorten(clean(Path(path).name), 40)), total=total)
+            tasks[path] = bar.add_task(escape(shorten(clean(Path(hide(path)).name), 40)), total=total)
         bar.update(tasks[path], completed=done)
 
     with bar:

@@ -2,6 +2,9 @@
 
 Each check compares a figure with what others make of it. A check speaks only beyond a tolerance that fits it: means
 against medians and readings at slightly different moments differ by tens of percent without anything being wrong.
+
+A contradiction says what each of its figures would be if the others are right: one of them is wrong, and a verdict must
+not hang on which. A remark on figures that may all be right carries no such repairs.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ RATE_TOLERANCE = 0.3
 """Of a throughput against what batch and step time make of it: means, medians and ramps lie within that. Judgement."""
 SUM_TOLERANCE = 0.02
 """Of shares that must not add up to more than 1: rounding of two-digit figures."""
+MOST_BETWEEN_TOKENS = 32.0
+"""Steps between two tokens of a request, and running requests by tokens against those counted, beyond which the figures
+are of two servers or two times. Stages of a pipeline and prefills between decode steps make some. Judgement."""
 PART_TOLERANCE = 0.1
 """Of a part against its whole, both medians of different distributions. Judgement."""
 
@@ -42,16 +48,21 @@ def _no_operator(signals: Signals) -> Iterator[Contradiction]:
 
 def _rate(n: Numbers) -> Iterator[Contradiction]:
     """Running ÷ step time is the decode rate. More tokens than that need several a step (speculation): no
-    contradiction below eight times."""
+    contradiction below eight times. Fewer are no contradiction where some steps are far longer than the usual one (a
+    token gap in a hundred of eight steps and more): the mean step is then longer than the median."""
     if (made := _ratio(n, "serving.running", "step.wall_ms", 1000)) is None or made == 0:
         return
     if (rate := n.get("serving.decode_tokens_per_s")) is None:
         return
-    if rate < made * (1 - RATE_TOLERANCE) or rate > made * 8:
-        yield _contradiction(
+    uneven = n.get("latency.itl_p99_ms", 0.0) >= 8 * n["step.wall_ms"]
+    if (rate < made * (1 - RATE_TOLERANCE) and not uneven) or rate > made * 8:
+        yield Contradiction(
             f"{_shown(n, 'serving.running')} running ÷ {_shown(n, 'step.wall_ms')} a step = {_tokens(made)}, "
             f"but serving.decode_tokens_per_s says {_tokens(rate)}",
-            "serving.running", "step.wall_ms", "serving.decode_tokens_per_s")
+            ("serving.running", "step.wall_ms", "serving.decode_tokens_per_s"),
+            {"serving.running": rate * n["step.wall_ms"] / 1000,
+             "step.wall_ms": n["serving.running"] / rate * 1000 if rate else None,
+             "serving.decode_tokens_per_s": made})
 
 
 def _request_rate(n: Numbers) -> Iterator[Contradiction]:
@@ -62,10 +73,12 @@ def _request_rate(n: Numbers) -> Iterator[Contradiction]:
     if each is None or all_ is None or running is None:
         return
     if all_ > each * max(running, 1) * (1 + RATE_TOLERANCE):
-        yield _contradiction(
+        yield Contradiction(
             f"{figure(running)} requests × {_tokens(each)} each = {_tokens(each * max(running, 1))}, "
             f"but serving.decode_tokens_per_s says {_tokens(all_)}",
-            name, "serving.request_decode_tokens_per_s", "serving.decode_tokens_per_s")
+            (name, "serving.request_decode_tokens_per_s", "serving.decode_tokens_per_s"),
+            {name: all_ / each if each else None, "serving.request_decode_tokens_per_s": all_ / max(running, 1),
+             "serving.decode_tokens_per_s": each * max(running, 1)})
 
 
 def _itl_rate(n: Numbers) -> Iterator[Contradiction]:
@@ -74,45 +87,73 @@ def _itl_rate(n: Numbers) -> Iterator[Contradiction]:
     each = n.get("serving.request_decode_tokens_per_s")
     itl = n.get("latency.itl_ms")
     if each and itl and each * itl / 1000 > 1 + RATE_TOLERANCE:
-        yield _contradiction(
+        yield Contradiction(
             f"latency.itl_ms {figure(itl)} ms a token = {_tokens(1000 / itl)} a request, "
             f"but serving.request_decode_tokens_per_s says {_tokens(each)}",
-            "latency.itl_ms", "serving.request_decode_tokens_per_s")
+            ("latency.itl_ms", "serving.request_decode_tokens_per_s"),
+            {"latency.itl_ms": 1000 / each, "serving.request_decode_tokens_per_s": 1000 / itl})
 
 
 def _step_against_token(n: Numbers) -> Iterator[Contradiction]:
-    """A request gets its tokens from decode steps: without speculation its time per token is a step or more."""
+    """A request gets its tokens from decode steps: without speculation its time per token is a step or more. Where one
+    gap in a hundred is as long as a step, gaps are uneven, and a median of them is no measure of the mean step."""
+    step, long = n.get("step.wall_ms"), n.get("latency.itl_p99_ms", 0.0)
     for name in ("latency.engine_itl_ms", "latency.itl_ms"):
-        itl, step = n.get(name), n.get("step.wall_ms")
-        if itl and step and itl < step / 8:
-            yield _contradiction(
+        itl = n.get(name)
+        if itl and step and itl < step / 8 and long < step / 2:
+            yield Contradiction(
                 f"{name} {figure(itl)} ms is {figure(step / itl)} times shorter than a step of {figure(step)} ms: "
-                "more tokens a step than speculation makes", name, "step.wall_ms")
+                "more tokens a step than speculation makes", (name, "step.wall_ms"),
+                {name: step, "step.wall_ms": itl})
+    itl = n.get("latency.engine_itl_ms")
+    if itl and step and itl > MOST_BETWEEN_TOKENS * step:
+        yield Contradiction(
+            f"latency.engine_itl_ms {figure(itl)} ms is {figure(itl / step)} steps of {figure(step)} ms: more than run "
+            "between two tokens of a request", ("latency.engine_itl_ms", "step.wall_ms"),
+            {"latency.engine_itl_ms": step, "step.wall_ms": itl})
+
+
+def _rate_against_token(n: Numbers) -> Iterator[Contradiction]:
+    """Running ÷ time per token bounds the rate. Readings of `running` miss bursts, so only by orders of magnitude."""
+    running, itl, rate = (n.get(name) for name in (
+        "serving.running", "latency.engine_itl_ms", "serving.decode_tokens_per_s"))
+    if running is None or running < 1 or not itl or rate is None:
+        return
+    if rate > MOST_BETWEEN_TOKENS * running / itl * 1000:
+        yield Contradiction(
+            f"{figure(running)} running ÷ {show(itl, 'ms')} a token = {_tokens(running / itl * 1000)}, but "
+            f"serving.decode_tokens_per_s says {_tokens(rate)}",
+            ("serving.running", "latency.engine_itl_ms", "serving.decode_tokens_per_s"),
+            {"serving.running": rate * itl / 1000, "latency.engine_itl_ms": running / rate * 1000,
+             "serving.decode_tokens_per_s": running / itl * 1000})
 
 
 def _idle_engine(n: Numbers) -> Iterator[Contradiction]:
-    """Utilization about 0 beside steps that a device computes. Not an error of the figures alone: it points at the
-    host, or at a tool that reads the wrong device."""
+    """Utilization about 0 beside steps that a device computes. A remark: all three may be right, and then it points at
+    the host; or the tool reads the wrong device."""
     used, step, running = (n.get(name) for name in ("device.utilization_fraction", "step.wall_ms", "serving.running"))
     if used is not None and used <= 0.02 and step and running and running >= 1:
-        yield _contradiction(
+        yield Contradiction(
             f"device.utilization_fraction {figure(used)} while {figure(running)} requests run in steps of "
             f"{show(step, 'ms')}: a device that computes cannot read 0 %, so the time is spent elsewhere",
-            "device.utilization_fraction", "step.wall_ms", "serving.running")
+            ("device.utilization_fraction", "step.wall_ms", "serving.running"))
 
 
 def _utilization_against_busy(n: Numbers) -> Iterator[Contradiction]:
-    """A tool samples whether anything ran, so it reads about busy or more, and never far less."""
+    """A tool samples whether anything ran, so it reads about busy or more, and never far less. The trace has every
+    interval of its window, so it is the tool's reading that does not stand for it."""
     used, busy = n.get("device.utilization_fraction"), n.get("device.busy_fraction")
     if used is not None and busy is not None and busy - used > 0.3:
-        yield _contradiction(
+        yield Contradiction(
             f"device.busy_fraction {figure(busy)} from a trace, but the vendor tool reads {figure(used)}: different "
-            "moments, a different device, or a single reading", "device.busy_fraction", "device.utilization_fraction")
+            "moments, a different device, or a single reading", ("device.busy_fraction", "device.utilization_fraction"),
+            {"device.utilization_fraction": busy})
 
 
 def _spinning(n: Numbers) -> Iterator[Contradiction]:
     """A tool calls a device in use while any kernel runs, one that spins too: work that computes draws power and reads
-    memory. A hung kernel of a real capture: sm 100, mem 0, at 17 % of its power."""
+    memory. A hung kernel of a real capture: sm 100, mem 0, at 17 % of its power. Power and memory are right: it is the
+    utilization that says nothing."""
     used, memory, power = (n.get(name) for name in (
         "device.utilization_fraction", "device.memory_active_fraction", "power.draw_fraction"))
     cold = power is not None and power <= 0.35
@@ -121,9 +162,9 @@ def _spinning(n: Numbers) -> Iterator[Contradiction]:
         return
     names = [*(["device.memory_active_fraction"] if still else []), *(["power.draw_fraction"] if cold else [])]
     beside = " and ".join(f"{name} {figure(n[name])}" for name in names)
-    yield _contradiction(
+    yield Contradiction(
         f"device.utilization_fraction {figure(used)}, but {beside}: a kernel that spins (hung, or waiting for another "
-        "rank) reads as full", "device.utilization_fraction", *names)
+        "rank) reads as full", ("device.utilization_fraction", *names), {"device.utilization_fraction": None})
 
 
 def _shares(n: Numbers) -> Iterator[Contradiction]:
@@ -168,18 +209,20 @@ def _littles_law(n: Numbers) -> Iterator[Contradiction]:
         return
     offered = n.get("serving.offered_requests_per_s")
     if offered and offered < done * (1 - RATE_TOLERANCE):
-        yield _contradiction(
+        yield Contradiction(
             f"{figure(n['serving.concurrency'])} in flight ÷ {show(n['latency.e2e_ms'], 'ms')} = {figure(done)} "
             f"requests/s, but only {figure(offered)} are offered",
-            "serving.concurrency", "latency.e2e_ms", "serving.offered_requests_per_s")
+            ("serving.concurrency", "latency.e2e_ms", "serving.offered_requests_per_s"),
+            {"serving.concurrency": offered * n["latency.e2e_ms"] / 1000,
+             "latency.e2e_ms": n["serving.concurrency"] / offered * 1000, "serving.offered_requests_per_s": done})
 
 
 def _batch(n: Numbers) -> Iterator[Contradiction]:
     running = n.get("serving.running")
     for limit in ("serving.running_limit", "serving.concurrency"):
         if running is not None and limit in n and running > n[limit] * (1 + PART_TOLERANCE):
-            yield _contradiction(f"serving.running {figure(running)} is more than {limit} {figure(n[limit])}",
-                                 "serving.running", limit)
+            yield Contradiction(f"serving.running {figure(running)} is more than {limit} {figure(n[limit])}",
+                                ("serving.running", limit), {"serving.running": n[limit], limit: running})
 
 
 def _bandwidth(n: Numbers) -> Iterator[Contradiction]:
@@ -193,15 +236,20 @@ def _bandwidth(n: Numbers) -> Iterator[Contradiction]:
             f"GB/s = {figure(share)} of {road} {figure(n[road])}")
     names = ("roofline.read_gb", "step.wall_ms", road)
     if said is not None and abs(share - said) > 0.15:
-        yield _contradiction(f"{text}, but roofline.bandwidth_fraction says {figure(said)}", *names,
-                             "roofline.bandwidth_fraction")
+        right = rate / said if said else None  # the bandwidth at which both are true
+        scale = right / n[road] if right is not None else None
+        yield Contradiction(f"{text}, but roofline.bandwidth_fraction says {figure(said)}",
+                            (*names, "roofline.bandwidth_fraction"),
+                            {"roofline.read_gb": n["roofline.read_gb"] / scale if scale else None,
+                             "step.wall_ms": n["step.wall_ms"] * scale if scale else None, road: right,
+                             "roofline.bandwidth_fraction": min(share, 1.0)})
     elif share > 1 + PART_TOLERANCE:
         yield _contradiction(f"{text}: more than there is", *names)
 
 
 CHECKS: tuple[Check, ...] = (
-    _rate, _request_rate, _itl_rate, _step_against_token, _idle_engine, _utilization_against_busy, _spinning, _shares,
-    _latencies, _steps, _littles_law, _batch, _bandwidth,
+    _rate, _request_rate, _itl_rate, _step_against_token, _rate_against_token, _idle_engine, _utilization_against_busy,
+    _spinning, _shares, _latencies, _steps, _littles_law, _batch, _bandwidth,
 )
 
 
@@ -211,7 +259,8 @@ def _at_most_one(
     there = [name for name in names if name in n]
     total = sum(n[name] for name in there)
     if total > 1 + tolerance:
-        yield _contradiction(f"{what} add up to {figure(total)}: {_sum(n, there)}", *there)
+        yield Contradiction(f"{what} add up to {figure(total)}: {_sum(n, there)}", tuple(there),
+                            {name: max(1 - (total - n[name]), 0.0) for name in there})
 
 
 def _parts_of(n: Numbers, parts: list[str], whole: str, what: str, tolerance: float) -> Iterator[Contradiction]:
@@ -222,7 +271,8 @@ def _parts_of(n: Numbers, parts: list[str], whole: str, what: str, tolerance: fl
     if total > n[whole] * (1 + tolerance) + (SUM_TOLERANCE if CATALOGUE[whole].unit == "fraction" else 0.0):
         left = _sum(n, there) if len(there) > 1 else _shown(n, there[0])
         verb = "are" if len(there) > 1 else "is"
-        yield _contradiction(f"{what} {verb} {left}, more than {whole} {_shown(n, whole)}", *there, whole)
+        yield Contradiction(f"{what} {verb} {left}, more than {whole} {_shown(n, whole)}", (*there, whole),
+                            {whole: total, **{name: max(n[whole] - (total - n[name]), 0.0) for name in there}})
 
 
 def _longer(part: float, whole: float, what: str, names: tuple[str, ...]) -> Iterator[Contradiction]:
@@ -253,7 +303,8 @@ def _tokens(rate: float) -> str:
 
 
 def _contradiction(text: str, *names: str) -> Contradiction:
-    return Contradiction(text, names)
+    """One whose figures do not tell what another should be."""
+    return Contradiction(text, names, dict.fromkeys(names))
 
 
 def _is_number(value: Value) -> bool:

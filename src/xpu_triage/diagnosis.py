@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any
 
 from . import fingerprints, telemetry
+from .baseline.commands import load as load_baseline
+from .baseline.fold import fold
+from .baseline.store import Baseline
 from .contradictions import contradictions
 from .errors import UnusableInput
 from .evidence import telemetry_readers
@@ -67,14 +71,17 @@ class Diagnosis:
         return 3 if self.verdict.level is Level.NOT_ENOUGH else 0
 
 
-def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -> Diagnosis:
-    """Read all pieces of evidence (files or folders), walk the three steps and judge.
+def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None,
+             baseline: str | PathLike[str] | None = None) -> Diagnosis:
+    """Read all pieces of evidence (files or folders), walk the three steps and judge; against what the same service did
+    while it was well, where a `baseline` is given.
 
     Raises `UnusableInput` where a piece that was named cannot be read. A file inside a folder that cannot be read is
     noted beside the others.
     """
     if not evidence:
         raise UnusableInput("no evidence given", todo="Name a trace, a sheet, or a folder of them")
+    kept = load_baseline(Path(baseline)) if baseline else None
     pages = fingerprints.load()
     records: list[EvidenceRecord] = []
     sheets: list[SheetEvidence] = []
@@ -104,7 +111,7 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
     measured = joined((*told, telemetry.measure(gathered)))
     typed = [signal for each in sheets for signal in each.signals]
     signals = Signals((*(lead.signals if lead else ()), *measured.signals, *typed))
-    measured = joined((measured, *_derived(signals, lead, shapes, traces.metas, gathered)))
+    measured = joined((measured, *_derived(signals, lead, shapes, traces.metas, gathered, kept)))
     signals = Signals((*(lead.signals if lead else ()), *measured.signals, *typed))
     verdict = _told(judge(signals, pages, contradictions(signals)), lead)
     unknown = {**measured.unknown, **(lead.unknown if lead else {})}
@@ -123,15 +130,17 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None) -
 
 
 def _derived(signals: Signals, lead: Walk | None, shapes: Sequence[ModelShape], metas: Sequence[Mapping[str, Any]],
-             gathered: Telemetry) -> Iterator[Measured]:
-    """What follows from the evidence together: the stage split of the steps, and the model's roofline."""
+             gathered: Telemetry, kept: Baseline | None) -> Iterator[Measured]:
+    """What follows from the evidence together: the stage split of the steps, the model's roofline, the baseline."""
+    device, why = devices.from_evidence(metas, gathered.samples) if shapes or kept else (None, "")
     if lead is not None:
         yield stages.measure(lead)
     if len(shapes) > 1:
         yield Measured(notes=(f"{len(shapes)} models are described: that of {shapes[0].source} is taken",))
     if shapes:
-        device, why = devices.from_evidence(metas, gathered.samples)
         yield roofline_of(shapes[0], signals, device, why_no_device=why)
+    if kept is not None:
+        yield fold(kept, signals, gathered.benches, device=device.name if device else "")
 
 
 class _Traces:

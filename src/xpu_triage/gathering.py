@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -14,6 +15,7 @@ from .evidence.ascend.tables import Summary
 from .evidence.sheet import SheetEvidence
 from .evidence.telemetry_readers import Read
 from .evidence.watch_record import WatchRecord
+from .redact_evidence import as_asked, asked, name_pieces
 from .roofline import config_json
 from .roofline.model_shape import ModelShape
 from .samples import EngineLog, Samples, Scrape, Stacks
@@ -44,7 +46,8 @@ class EvidenceRecord:
 
 def parts(evidence: Sequence[str | PathLike[str]], records: list[EvidenceRecord], progress: Progress | None = None
           ) -> Iterator[Part]:
-    """Read piece after piece, each once; what became of it is appended to `records`.
+    """Read piece after piece, each once; what became of it is appended to `records`. Where names are to be taken out
+    (`redact_evidence`) no part and no record has one.
 
     Raises `UnusableInput` where a piece that was named cannot be read. A file inside a folder that cannot be read is
     noted beside the others.
@@ -55,9 +58,10 @@ def parts(evidence: Sequence[str | PathLike[str]], records: list[EvidenceRecord]
         except UnusableInput as error:
             if not from_folder:
                 raise
-            records.append(EvidenceRecord(str(piece.path), piece.kind, notes=(f"not used: {error}",)))
+            records.append(_unused(piece, str(error)))
             continue
-        records.append(_record(str(piece.path), piece.kind, part))
+        records.append(as_asked(_record(str(piece.path), piece.kind, part)))
+        part = as_asked(part)
         yield part
         del part  # a trace is large: it is let go before the next is read
 
@@ -66,20 +70,37 @@ def _pieces(
     evidence: Sequence[str | PathLike[str]], records: list[EvidenceRecord]
 ) -> Iterator[tuple[detect.Found, bool]]:
     """Every piece once, with whether it was found in a folder. What a folder holds and nobody can read is recorded."""
-    seen: set[Path] = set()
+    seen: set[str] = set()
+    redactor = asked()
     for given in evidence:
+        top = Path(os.fsdecode(given))
         found = detect.find(given)
+        if redactor is not None:  # all of them, before one is named in a note of another
+            name_pieces(redactor, [piece.path for piece in found], top)
         for piece in found:
-            if (real := piece.path.resolve()) in seen:
+            real = os.path.realpath(piece.path)  # `Path.resolve` raises at a link to itself
+            if real in seen:
                 continue
             seen.add(real)
             if piece.skipped:
-                records.append(EvidenceRecord(str(piece.path), piece.kind, notes=(f"not used: {piece.skipped}",)))
+                records.append(_unused(piece, piece.skipped))
             else:
-                yield piece, Path(given).is_dir()
+                yield piece, piece.path != top
+
+
+def _unused(piece: detect.Found, why: str) -> EvidenceRecord:
+    return as_asked(EvidenceRecord(str(piece.path), piece.kind, notes=(f"not used: {why}",)))
 
 
 def _read(piece: detect.Found, progress: Progress | None) -> Part:
+    """What the piece says. Raises `UnusableInput`, also for one that has gone since it was found."""
+    try:
+        return _part(piece, progress)
+    except OSError as error:
+        raise UnusableInput(detect.why(error), where=piece.path) from None
+
+
+def _part(piece: detect.Found, progress: Progress | None) -> Part:
     if piece.reader is not None:
         return piece.reader.read(piece.path)
     if piece.kind == "sheet":
@@ -90,7 +111,10 @@ def _read(piece: detect.Found, progress: Progress | None) -> Part:
         return ascend.tables.read(piece.path)
     path = str(piece.path)
     told = None if progress is None else lambda done, total: progress(path, done, total)
-    return TRACES[piece.kind](piece.path, progress=told)
+    try:
+        return TRACES[piece.kind](piece.path, progress=told)
+    except kineto.AscendTraceError:  # told by its layers, which may be named anywhere in the file
+        return ascend.read(piece.path, progress=told)
 
 
 def _record(path: str, kind: str, part: Part) -> EvidenceRecord:

@@ -27,7 +27,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 CELL_TIMEOUT_S = 600
 
 
-def write_report(evidence: Sequence[str], out: Path) -> Path:
+def write_report(evidence: Sequence[str], out: Path, *, baseline: str = "") -> Path:
     """Execute the triage notebook on `evidence` and write it to `out` as one offline HTML file; returns
     `out`.
 
@@ -35,7 +35,7 @@ def write_report(evidence: Sequence[str], out: Path) -> Path:
     where `out` cannot be written, `TriageError` where the notebook fails.
     """
     out = check_target(evidence, out)
-    notebook = execute([str(piece) for piece in evidence])
+    notebook = execute([str(piece) for piece in evidence], baseline=baseline)
     _write_whole(out, to_html(notebook))
     return out
 
@@ -61,7 +61,7 @@ def check_target(evidence: Sequence[str], out: Path) -> Path:
     return target
 
 
-def execute(evidence: Sequence[str]) -> Any:
+def execute(evidence: Sequence[str], *, baseline: str = "") -> Any:
     """The triage notebook (nbformat node) executed on `evidence`, in a kernel of this interpreter."""
     import nbformat
     import papermill
@@ -77,8 +77,8 @@ def execute(evidence: Sequence[str]) -> Any:
     with own_kernel() as name:
         try:
             return papermill.execute_notebook(
-                source, None, parameters={PARAMETER: list(evidence)}, kernel_name=name, language="python",
-                progress_bar=sys.stderr.isatty(), execution_timeout=CELL_TIMEOUT_S)
+                source, None, parameters={PARAMETER: list(evidence), "baseline": baseline}, kernel_name=name,
+                language="python", progress_bar=sys.stderr.isatty(), execution_timeout=CELL_TIMEOUT_S)
         except PapermillExecutionError as error:
             told = (
                 error.evalue

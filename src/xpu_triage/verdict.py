@@ -3,13 +3,18 @@
 *Confirmed*: the measurement that the page names as settling it is there and says so. *Probable*: at least one
 number speaks for it, nothing decisive against, and nothing else is as well supported. Otherwise *not enough
 evidence*, with the next measurement: a good answer, where a confident wrong one is the worst.
+
+Figures that contradict each other: at least one of them is wrong, and nobody knows which. A confirmation is withdrawn
+where one of them settles it. A probable verdict must hold whichever of them is wrong: it is judged again with each in
+turn put right by the others (or taken out, where they do not tell what it should be), and given up where one of these
+verdicts is another. A remark that reads the figures as true and says where the time goes disputes none of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from . import limits as limits_page
@@ -74,6 +79,9 @@ class Contradiction:
 
     text: str
     signals: tuple[str, ...]
+    repairs: Mapping[str, float | None] = field(default_factory=dict)
+    """What each figure would be if the others are right; None where they do not tell. At least one of these is wrong.
+    Empty for a remark on figures that may all be right."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ def judge(
     values, applied = limits_page.applied(signals, limits_page.load())
     found = ranked(pages, values)
     conflicts = _settled_twice(found)
-    disputed = _disputed(found, contradictions)
+    disputed = _disputed(found, pages, values, contradictions)
     if disputed or not stands_out(found) or (conflicts and rivals(found)):
         level, id_, title, fix, verify = Level.NOT_ENOUGH, None, "Not enough evidence to name a cause", "", ""
         summary = _why_not(found, applied, disputed)
@@ -130,12 +138,29 @@ def _settled_twice(found: Sequence[Weighed]) -> tuple[Contradiction, ...]:
     return (Contradiction(f"{len(settled)} different causes are settled at once: {text}", tuple(names)),)
 
 
-def _disputed(found: Sequence[Weighed], contradictions: Sequence[Contradiction]) -> tuple[str, ...]:
-    """The signals of contradictions that touch the figures by which the first hypothesis is confirmed."""
-    if not found or found[0].confirmed_by is None:
+def _disputed(found: Sequence[Weighed], pages: Sequence[Fingerprint], values: Values,
+              contradictions: Sequence[Contradiction]) -> tuple[str, ...]:
+    """The signals of contradictions on which the verdict hangs: those that touch what settles it, and those of which
+    one figure, put right, would leave no verdict or another one."""
+    if not stands_out(found):
         return ()
-    settling = set(found[0].confirmed_by.signal.names)
-    return tuple(dict.fromkeys(name for c in contradictions if settling & set(c.signals) for name in c.signals))
+    settled = found[0].confirmed_by
+    touched = set(settled.signal.names if settled is not None else found[0].reads)
+    disputing = [c for c in contradictions if c.repairs and touched & set(c.signals)
+                 and (settled is not None or not _holds(found[0], pages, values, c))]
+    return tuple(dict.fromkeys(name for c in disputing for name in c.signals))
+
+
+def _holds(first: Weighed, pages: Sequence[Fingerprint], values: Values, contradiction: Contradiction) -> bool:
+    """Whether the same hypothesis comes first and stands out, whichever of the figures is put right."""
+    for name, repaired in contradiction.repairs.items():
+        if name not in values:
+            continue
+        others = {known: value for known, value in values.items() if known != name}
+        again = ranked(pages, others if repaired is None else {**others, name: repaired})
+        if not stands_out(again) or again[0].page.id != first.page.id:
+            return False
+    return True
 
 
 def _hypothesis(weighed: Weighed) -> Hypothesis:
@@ -175,7 +200,9 @@ def _second(found: Sequence[Weighed]) -> Weighed | None:
 def _why_not(found: Sequence[Weighed], applied: Sequence[Limit], disputed: Sequence[str] = ()) -> str:
     parts = [f"{limit.says[0].upper()}{limit.says[1:]}." for limit in applied]
     if disputed:
-        parts.append(f"What would settle {found[0].page.id} contradicts other figures: {', '.join(disputed)}.")
+        what = "would settle" if found[0].confirmed_by is not None else "speaks for"
+        parts.append(f"What {what} {found[0].page.id} hangs on figures that contradict each other: "
+                     f"{', '.join(disputed)}.")
         return " ".join(parts)
     live = [w for w in found if w.refuted_by is None and w.score > 0]
     if not live:

@@ -38,6 +38,11 @@ class Weighed:
         return self.page.share_of(self.values)
 
     @property
+    def reads(self) -> frozenset[str]:
+        """The signals of the rules for it that hold."""
+        return frozenset(name for rule in self.for_ for name in rule.names if name in self.values)
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """Unknown signals that would decide: those that it needs, those that settle it, then by weight."""
         names: dict[str, None] = {}

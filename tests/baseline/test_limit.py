@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from baseline_runs import ENVIRONMENT, record_of
 from model_configs import LLAMA_2_7B
-
 from xpu_triage.baseline.limit import (
     PER_GAP,
     PER_REQUEST,
@@ -31,8 +31,8 @@ def run(step_ms: float | None, *, concurrency: float | None = 4.0, prompt: float
     latencies = {} if step_ms is None else {"tpot": Stat(p50=step_ms)}
     if gaps is not None:
         latencies["itl"] = gaps
-    made = BenchRecord("file", "vllm bench serve", ENVIRONMENT, concurrency, None, prompt, output, latencies, 10.0, 10, 0,
-                       100.0, 1.0)
+    made = BenchRecord("file", "vllm bench serve", ENVIRONMENT, concurrency, None, prompt, output, latencies, 10.0, 10,
+                       0, 100.0, 1.0)
     return replace(made, **more)
 
 
@@ -99,7 +99,8 @@ def test_a_table_s_peak_counts_for_sixteen_bits_and_a_typed_one_for_what_it_was_
     assert floor_of(eight, table, Load(1, 1)).arithmetic_ms is None
     assert prefill_floor_ms(eight, table, 100) is None
     assert floor_of(eight, CARD, Load(1, 1)).arithmetic_ms is not None
-    assert prefill_floor_ms(LLAMA, table, 1000) == pytest.approx(  # 2 × 6.476e9 × 1,000 + pairs × 32 × 4 × 4,096, + head
+    # 2 × 6.476e9 × 1,000, the head for the last token, and pairs × 32 layers × 4 × 4,096
+    assert prefill_floor_ms(LLAMA, table, 1000) == pytest.approx(
         (2 * 6_476_005_376 * 1000 + 2 * 131_072_000 + 1000 * 1001 / 2 * 32 * 4 * 4096) / 100e9, rel=1e-6)
 
 

@@ -220,7 +220,7 @@ def test_a_report_replaces_nothing_but_a_report(capsys, trace, tmp_path, target)
 def test_a_report_that_cannot_be_written_does_not_cost_the_answer(capsys, trace, monkeypatch):
     from xpu_triage import report
 
-    def no_room(evidence, out):
+    def no_room(evidence, out, **_):
         raise report.UnusableInput("cannot be written: no space left on device", where=out)
 
     monkeypatch.setattr(report, "write_report", no_room)
@@ -292,14 +292,14 @@ def test_fingerprints_are_listed_and_read_and_a_misspelling_is_answered(capsys):
 
 
 def test_the_output_may_be_cut_off_by_its_reader(trace):
-    command = f"{sys.executable} -m xpu_triage.cli diagnose {trace()} --json | head -c 10"
+    command = f"{sys.executable} -m xpu_triage diagnose {trace()} --json | head -c 10"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert done.stdout == '{\n  "schem'
     assert done.stderr == ""
 
 
 def test_no_progress_and_no_colour_where_nobody_looks(trace):
-    done = subprocess.run([sys.executable, "-m", "xpu_triage.cli", "diagnose", str(trace())],
+    done = subprocess.run([sys.executable, "-m", "xpu_triage", "diagnose", str(trace())],
                           capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stderr == ""

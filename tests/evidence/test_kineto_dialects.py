@@ -242,6 +242,30 @@ def test_work_launched_before_the_capture_is_told_from_work_whose_launch_is_miss
     assert launch["lost"] == launch["nameless"] == NOT_LINKED
 
 
+def test_a_build_of_a_category_of_its_own_joins_device_work_to_operators_and_a_note_says_so(reading: Reading) -> None:
+    """PrivateUse1 builds: no runtime calls, and rows that name their stream and the operator that asked for them."""
+    trace = reading(
+        span("cpu_op", "aten::mm", 1, 3, External_id=4),
+        kernel("gemm", 5, 5, cat="kl3_task", External_id=4),
+        span("kl3_memory", "alloc", 6, 0, device=0, External_id=4),
+        span("kl3_wait", "wait", 7, 1, device=0, queue=3))
+    assert kinds(trace) == ["HOST_OP", "KERNEL"]
+    assert trace.launch.tolist() == [-1, 0]
+    assert set(trace.counts.unknown_categories) == {"kl3_memory", "kl3_wait"}
+    assert any("kl3_task" in note and "device work" in note for note in trace.notes)
+
+
+@pytest.mark.parametrize("label", ["KUNLUN 0", "kunlunxin:1", "KLX 3", "klx_p800 0", "PrivateUse1 0", "XPU 7"])
+def test_a_lane_that_the_file_names_a_device_holds_device_work_whatever_its_category(reading: Reading,
+                                                                                     label: str) -> None:
+    trace = reading(
+        span("cpu_op", "aten::mm", 1, 3),
+        {"ph": "M", "name": "process_labels", "pid": 9, "tid": 0, "ts": 0, "args": {"labels": label}},
+        span("p800", "gemm", 5, 5, pid=9, tid=2))
+    assert kinds(trace) == ["HOST_OP", "KERNEL"]
+    assert any("'p800'" in note and "device work" in note for note in trace.notes)
+
+
 def test_an_unknown_category_with_stream_and_launch_is_device_work_and_a_note_says_so(reading: Reading) -> None:
     trace = reading(
         span("cuda_runtime", "launch", 1, 2, correlation=8),

@@ -85,8 +85,18 @@ def test_without_calls_nothing_is_linked_and_syncs_are_unknown(tmp_path: Path) -
     assert trace.launch[trace.on_device].tolist() == [NOT_LINKED] * 3
     assert any("no CUDA calls in the export" in note for note in trace.notes)
     walked = walk(trace)
-    assert "no runtime calls" in walked.unknown["sync.wait_fraction"]
-    assert "sync.wait_fraction" not in signals(trace)
+    assert "no CUDA calls" in walked.unknown["sync.wait_fraction"]
+    assert "no CUDA calls" in walked.unknown["fallback.op"]         # its copies would have no launches
+    assert not {"sync.wait_fraction", "fallback.op"} & signals(trace).keys()
+    assert {"idle.after_sync_fraction", "idle.launching_fraction", "host.top_op"} <= trace.cannot.keys()
+
+
+def test_without_strings_calls_have_no_names_and_none_of_them_is_said_not_to_wait(tmp_path: Path) -> None:
+    trace = nsys.read(simple(tmp_path / "run.sqlite", left_out=("StringIds",)))
+    found = walk(trace)
+    assert "no StringIds" in found.unknown["sync.per_step"]
+    assert "sync.per_step" not in {signal.name for signal in found.signals}
+    assert {"sync.wait_fraction", "idle.after_sync_fraction", "host.top_op_fraction"} <= trace.cannot.keys()
 
 
 def test_without_device_tables_busy_is_unknown_and_not_zero(tmp_path: Path) -> None:
@@ -318,8 +328,9 @@ def test_a_graph_recorded_as_one_piece_is_busy_time(export: Export) -> None:
         Kind.KERNEL, 800, "cudaGraphLaunch")
     found = signals(trace)
     assert found["device.busy_fraction"] == 0.9             # 100–1000 of 0–1000
-    assert found["kernel.graph_fraction"] == 0.5
-    assert not {"kernel.per_step", "kernel.median_us"} & found.keys()  # what runs inside is not recorded
+    hidden = {"kernel.per_step", "kernel.median_us", "kernel.graph_fraction"}       # how many kernels run inside
+    assert not hidden & found.keys()
+    assert hidden == trace.cannot.keys()
     assert any("1 graph replays are recorded as one piece" in note for note in trace.notes)
 
 

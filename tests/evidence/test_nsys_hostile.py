@@ -15,9 +15,8 @@ import pytest
 
 from nsys_exports import Export, process, simple, thread
 from xpu_triage.errors import UnusableInput
-from xpu_triage.evidence import nsys
-from xpu_triage.evidence.nsys import database
-from xpu_triage.evidence.nsys.database import LONGEST_TEXT, Damaged, Database
+from xpu_triage.evidence import nsys, sqlite_file
+from xpu_triage.evidence.sqlite_file import LONGEST_TEXT, Damaged, Database
 from xpu_triage.steps.walk import walk
 from xpu_triage.trace import Kind
 
@@ -135,7 +134,7 @@ def circular(path: Path) -> Path:
 
 
 def test_pages_that_point_at_one_another_end_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_STEPS_AT_LEAST", 1_000_000)
+    monkeypatch.setattr(sqlite_file, "_STEPS_AT_LEAST", 1_000_000)
     path = circular(tmp_path / "run.sqlite")
     begun = time.monotonic()
     trace = nsys.read(path)

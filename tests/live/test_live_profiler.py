@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import threading
 import time
 from threading import Event
 
 import pytest
 
 from live_servers import answer, serving
+from xpu_triage.evidence import chunks
 from xpu_triage.live import profiler
 from xpu_triage.live.clock import Clock
 from xpu_triage.live.folder import Folder
@@ -101,6 +104,87 @@ def test_a_start_that_times_out_is_stopped_because_it_may_have_started(tmp_path,
     monkeypatch.setattr(profiler, "START_S", 0.3)
     _, served = run(tmp_path, {**OK, "/start_profile": b""})
     assert served.asked == ["POST /start_profile", "POST /stop_profile"]
+
+
+@pytest.mark.parametrize(("reply", "said"), [
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", "breaks off in its answer"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n" + bytes(1 << 20) * 17, "answers with more than 16 MiB"),
+    (b"nonsense\r\n\r\n", "does not answer in HTTP"),
+    (answer(b"gateway", "504 Gateway Timeout"), "/start_profile answers 504: nothing was profiled"),
+    (answer(b"\x1f\x8bjunk", "200 OK", "Content-Encoding: gzip"), "answers with damaged gzip"),
+])
+def test_a_start_that_may_have_happened_is_stopped_whatever_the_answer(tmp_path, reply, said):
+    one, served = run(tmp_path, {**OK, "/start_profile": reply})
+    assert served.asked == ["POST /start_profile", "POST /stop_profile"]
+    assert len(one.notes) == 1
+    assert said in one.notes[0]
+
+
+@pytest.mark.parametrize("reply", [
+    answer(b"", "307 Temporary Redirect", "Location: http://elsewhere/start_profile"),
+    answer(b"boom\x1b[31m<script>", "500 Internal Server Error"),
+    answer(b"who are you", "401 Unauthorized"),
+])
+def test_a_start_that_did_not_happen_is_not_stopped_and_is_one_clean_line(tmp_path, reply):
+    one, served = run(tmp_path, {**OK, "/start_profile": reply})
+    assert served.asked == ["POST /start_profile"]
+    assert len(one.notes) == 1
+    assert "\x1b" not in one.notes[0]
+    assert not (tmp_path / "out/trace").exists()
+
+
+@pytest.mark.parametrize(("reply", "said"), [
+    (answer(b"", "500 Internal Server Error"), "/stop_profile answers 500: the server may still be profiling"),
+    (b"junk\r\n\r\n", "a worker's trace may be whole all the same"),
+])
+def test_a_stop_that_fails_is_said_and_the_trace_taken(tmp_path, reply, said):
+    def write(folder):
+        (folder / "w.json").write_bytes(TRACE)
+
+    one, _ = run(tmp_path, {**OK, "/stop_profile": reply}, on_stop=write)
+    assert any(said in note for note in one.notes)
+    assert (tmp_path / "out/trace/w.json").read_bytes() == TRACE
+
+
+def test_a_trace_that_never_ends_is_taken_as_it_is_and_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(profiler, "COLLECT_S", 0.4)
+
+    def grow(folder):
+        def writing():
+            with (folder / "w.json").open("ab", buffering=0) as file:
+                while not done.wait(0.01):
+                    file.write(b"{},\n")
+
+        threading.Thread(target=writing, daemon=True).start()
+
+    done = Event()
+    try:
+        one, _ = run(tmp_path, OK, on_stop=grow)
+    finally:
+        done.set()
+    assert "the trace was still being written when it was copied" in one.notes
+
+
+def test_a_trace_that_inflates_without_end_costs_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(chunks, "RATIO_FREE", 1 << 20)
+    bomb = gzip.compress(b" " * (8 << 20))
+    one, _ = run(tmp_path, OK, on_stop=lambda folder: (folder / "w.json.gz").write_bytes(bomb),
+                 redact=Redactor(b"salt").text)
+    assert any("w.json.gz cannot be copied" in note and "inflate to more than" in note for note in one.notes)
+    assert not list((tmp_path / "out/trace").iterdir())
+
+
+def test_links_pipes_and_folders_among_the_traces_are_not_followed(tmp_path):
+    (tmp_path / "secret.json").write_bytes(TRACE)
+
+    def write(folder):
+        (folder / "link.json").symlink_to(tmp_path / "secret.json")
+        os.mkfifo(folder / "pipe.json")
+        (folder / "folder.json").mkdir()
+        (folder / "w.json").write_bytes(TRACE)
+
+    run(tmp_path, OK, on_stop=write)
+    assert [path.name for path in (tmp_path / "out/trace").iterdir()] == ["w.json"]
 
 
 def test_ctrl_c_while_it_records_stops_the_profiler_and_takes_the_trace(tmp_path):

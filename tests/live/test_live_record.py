@@ -200,7 +200,7 @@ def test_a_folder_with_anything_in_it_is_refused_and_left_as_it_is(tmp_path):
 
 
 def test_an_earlier_recording_is_refused_but_for_one_that_came_to_nothing(tmp_path):
-    (tmp_path / "watch.json").write_text('{"watch": 1}')
+    (tmp_path / "watch.json").write_text('{"watch": 1, "seconds": 3.0}')
     assert prepared(tmp_path) == tmp_path
     (tmp_path / "processes.csv").write_text("x")
     with pytest.raises(UnusableInput, match="A recording needs a new folder"):
@@ -211,3 +211,23 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "out").write_text("x")
     with pytest.raises(UnusableInput, match="cannot be used as a folder"):
         prepared(tmp_path / "out")
+
+
+def test_a_folder_that_another_recording_just_began_is_refused(tmp_path):
+    (tmp_path / "watch.json").write_text('{"watch": 1, "seconds": null}')
+    with pytest.raises(UnusableInput, match=r"holds watch.json already"):
+        prepared(tmp_path)
+
+
+def test_a_path_that_cannot_be_one_is_one_line(tmp_path):
+    with pytest.raises(UnusableInput, match="cannot be used as a folder"):
+        prepared(tmp_path / "a\0b")
+
+
+def test_what_fails_after_the_recording_costs_one_line_and_not_the_record(tmp_path):
+    def fails(notes):
+        raise RuntimeError("secret")
+
+    recording = record.watch(Folder(tmp_path), [], seconds=0.01, clock=Clock(), facts={}, after=fails)
+    assert recording.notes == ["unexpected RuntimeError after the recording"]
+    assert json.loads((tmp_path / "watch.json").read_text())["seconds"] is not None

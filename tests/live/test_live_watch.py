@@ -14,8 +14,9 @@ import time
 import pytest
 
 from live_servers import METRICS, always, answer, dead_port, serving
+from xpu_triage.diagnosis import diagnose
 from xpu_triage.errors import UnusableInput
-from xpu_triage.live import server, watch
+from xpu_triage.live import server, stacks, watch
 from xpu_triage.live.clock import Clock
 from xpu_triage.live.folder import Folder
 
@@ -135,7 +136,7 @@ def test_options_do_not_show_their_keys():
 
 
 def test_redact_takes_names_out_of_the_folder_and_the_output(tmp_path, capsys):
-    body = METRICS.replace(b'model_name="m"', b'model_name="/home/alice/acme-7b",Hostname="rack7"')
+    body = METRICS.replace(b'model_name="m"', b'model_name="/home/alice/acme-7b",Hostname="rack7",tenant="acme"')
     with serving(always(answer(body))) as served:
         run(tmp_path, "--server", served.url, "--redact")
     text = everything(tmp_path / "out")
@@ -204,6 +205,42 @@ def test_sigterm_ends_like_ctrl_c_with_a_record(tmp_path):
     assert child.returncode in (0, 3)
     assert "2 step time" in out
     assert json.loads((tmp_path / "out/watch.json").read_text())["interrupted"] is True
+
+
+def test_two_watches_of_one_server_at_once_each_have_a_whole_record(tmp_path):
+    def one(name: str) -> None:
+        given = arguments("--out", "x", "--device", "none", "--server", served.url, "--seconds", "1.2",
+                          "--interval", "0.5")
+        recordings[name] = watch.recorded(watch.options_of(given, {}), Folder(tmp_path / name), lambda _: None)
+
+    recordings: dict[str, object] = {}
+    with serving(counting) as served:
+        threads = [threading.Thread(target=one, args=(name,)) for name in ("a", "b")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    for name in ("a", "b"):
+        assert recordings[name].said == []
+        assert len(list((tmp_path / name / "metrics").iterdir())) == 3
+        assert diagnose(tmp_path / name).signals.value("serving.running") == 4
+    assert len(served.heads) == 6
+
+
+def test_a_missing_permission_for_stacks_costs_the_stacks_alone_and_is_in_the_record(tmp_path, capsys, monkeypatch):
+    program = tmp_path / "py-spy"
+    program.write_text("#!/bin/sh\necho 'Permission Denied: Try running again with elevated permissions' >&2; exit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(stacks.StacksProbe.__init__, "__kwdefaults__",
+                        {**stacks.StacksProbe.__init__.__kwdefaults__, "program": lambda: str(program)})
+    with serving(counting) as served:
+        assert run(tmp_path, "--server", served.url, "--interval", "0.5", "--pid", str(os.getpid())) in (0, 3)
+    printed = capsys.readouterr()
+    assert "it needs CAP_SYS_PTRACE" in printed.err
+    assert "serving.running" in printed.out
+    assert "it needs CAP_SYS_PTRACE" in (tmp_path / "out/watch.json").read_text()
+    assert (tmp_path / "out/processes.csv").exists()
+    assert not (tmp_path / "out/stacks").exists()
 
 
 def test_importing_the_command_loads_none_of_its_optional_packages():

@@ -7,7 +7,7 @@ import pytest
 from builders import Rows
 from xpu_triage.catalogue import CATALOGUE
 from xpu_triage.steps.measures import longest_prefill_run
-from xpu_triage.steps.results import Walk
+from xpu_triage.steps.results import Step, Walk
 from xpu_triage.steps.walk import walk
 from xpu_triage.trace import BEFORE_CAPTURE, Counts
 
@@ -215,7 +215,25 @@ def test_compilations_are_unknown_where_stacks_are() -> None:
 ])
 def test_a_run_of_prefills_counts_between_steps_that_decode(phases: str, run: int) -> None:
     words = {"p": "prefill", "d": "decode", "m": "mixed"}
-    assert longest_prefill_run([words[p] for p in phases]) == run
+    assert longest_prefill_run([Step(p, 0, 1, words[p]) for p in phases]) == run
+
+
+@pytest.mark.parametrize(("before", "prompts", "after", "run"), [
+    (32, [(1, 2048)] * 20, 33, 20),                       # one prompt in chunks, and 32 that wait
+    (4, [(1, 3456)] * 58, 5, 58),                         # fewer of them than there are chunks
+    (4, [(1, 3456)] * 57 + [(1, 100)], 5, 58),            # the last chunk is the rest of the prompt
+    (8, [(1, 700)] * 12, 12, 0),                          # twelve prompts of one length, and nobody else after them
+    (8, [(1, 300), (2, 900), (1, 500)], 4, 0),            # four prompts of their own, and nobody else
+    (8, [(1, 300), (2, 900), (1, 500)], 9, 3),
+    (8, [(None, None)] * 5, 8, 5),                        # the names do not count prompts
+    (None, [(1, 300)] * 5, None, 5),                      # nor decodes
+])
+def test_decodes_were_pending_where_more_run_after_prefills_than_these_brought_in(
+        before: int | None, prompts: list[tuple[int | None, int | None]], after: int | None, run: int) -> None:
+    steps = [Step("d", 0, 1, "decode", decode_requests=before),
+             *(Step("p", 0, 1, "prefill", requests, tokens, 0) for requests, tokens in prompts),
+             Step("d", 0, 1, "decode", decode_requests=after)]
+    assert longest_prefill_run(steps) == run
 
 
 def test_one_window_has_no_step_time_and_says_so() -> None:

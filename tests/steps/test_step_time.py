@@ -143,6 +143,51 @@ def test_layers_are_no_steps_where_what_runs_once_a_step_never_recurs() -> None:
     assert find_steps(rows.trace()).method == "window"
 
 
+def forward(inside: str = "", graph: bool = False, ops: bool = False, read: bool = False) -> Rows:
+    """One forward pass of 40 equal layers of 13 kernels, after one kernel of its own: layers recur evenly too."""
+    rows = Rows()
+    if inside.startswith("nn.Module"):
+        rows.python(inside, 0, 41_000)
+    elif inside:
+        rows.op(inside, 0, 41_000)
+    rows.launch(5, "embed", 15, 40)
+    replay = rows.call("cudaGraphLaunch", 60, 30) if graph else None
+    for layer in range(40):
+        for k in range(13):
+            at = 110 + 1000.0 * layer + 60 * k
+            if ops:
+                rows.op(f"aten::op{k}", at, 30)
+            if replay is not None:
+                rows.kernel(f"k{k}", at + 10, 40, replay)
+            else:
+                rows.launch(at + 3, f"k{k}", at + 10, 40)
+        if read:
+            rows.down(900 + 1000.0 * layer, 930 + 1000.0 * layer, 2, call_dur=40)
+    return rows
+
+
+@pytest.mark.parametrize("how", [
+    {"inside": "nn.Module: LlamaModel_0"}, {"inside": "nn.Module: LlamaModel_0", "read": True},
+    {"inside": "## Call CompiledFxGraph f3a ##"}, {"inside": "vllm::unified_forward"}, {"graph": True}, {"ops": True}, {},
+], ids=str)
+def test_layers_of_one_forward_pass_are_no_steps(how: dict[str, object]) -> None:
+    assert find_steps(forward(**how).trace()).method == "window"
+
+
+def test_a_period_that_ends_in_a_read_of_the_device_may_have_names_of_its_own_before_it() -> None:
+    steps = find_steps(forward(read=True).trace())
+    assert (steps.method, len(steps.steps)) == ("anchor", 39)
+
+
+def test_steps_that_each_call_the_model_are_not_in_one_call() -> None:
+    rows = layered(6)
+    for i in range(6):
+        rows.python("nn.Module: LlamaForCausalLM_0", 1000 * i, 930)
+        rows.launch(1000 * i + 950, "sample", 1000 * i + 960, 20)
+    rows.python("generate.py(1): generate", 0, 6_000)
+    assert len(find_steps(rows.trace()).steps) == 5
+
+
 def test_a_graph_replay_a_step_is_an_anchor() -> None:
     rows = Rows()
     for i in range(5):

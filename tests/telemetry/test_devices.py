@@ -205,3 +205,10 @@ def test_the_order_of_files_does_not_matter(used: list[float], order: random.Ran
     found = devices.measure(files)
     assert values(found)["device.utilization_fraction"] == pytest.approx(expected)
     assert expected == pytest.approx(sum(used) / len(used))
+
+
+def test_a_device_without_the_model_s_memory_while_requests_run_is_said() -> None:
+    held = {"utilization": [0.0] * 3, "memory_used": [500.0] * 3, "memory_total": [80_000.0] * 3}
+    told = devices.measure([sampled("0", **held)], busy_spans=[(0, 9)])
+    assert any("holds 1% of its memory while requests run" in note for note in told.notes)     # 500 of 80,000
+    assert not any("while requests run:" in note for note in devices.measure([sampled("0", **held)]).notes)

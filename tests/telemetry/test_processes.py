@@ -75,7 +75,20 @@ def test_only_readings_while_requests_ran_count() -> None:
     found = values(processes.measure([samples], busy_spans=[(101, 103)]))
     assert found["process.busiest_cpu_cores"] == pytest.approx(0.9)
     assert found["process.host_cpu_fraction"] == 0.5
-    assert values(processes.measure([samples], busy_spans=[])) == {}
+    assert values(processes.measure([samples], busy_spans=[(900, 950)])) == {}
+
+
+def test_a_front_end_that_is_full_while_the_engine_gets_nothing_counts() -> None:
+    samples = sampled({"11": [1.0, 0.9, 1.0], "12": [0.02, 0.02, 0.02]}, {"11": "api server", "12": "worker"},
+                      host=[0.02, 0.02, 0.02])
+    measured = processes.measure([samples], busy_spans=[])
+    assert values(measured)["process.busiest_name"] == "api server"
+    assert values(measured)["process.busiest_cpu_cores"] == pytest.approx((1.0 + 0.9 + 1.0) / 3)
+    said = {signal.name: signal.window for signal in measured.signals}
+    assert said["process.busiest_cpu_cores"].endswith("3 readings over 2 s while no request ran in the engine")
+    assert said["process.host_cpu_fraction"].endswith("while no request ran in the engine")
+    known = processes.measure([samples])
+    assert "no request ran" not in known.signals[0].window
 
 
 def test_nothing_gives_nothing() -> None:

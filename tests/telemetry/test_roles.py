@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xpu_triage.telemetry.roles import ROLES, role
+from xpu_triage.telemetry.roles import ROLES, is_client, role
 
 
 @pytest.mark.parametrize(("title", "expected"), [
@@ -27,3 +27,16 @@ def test_titles(title: str, expected: str) -> None:
 def test_a_model_named_like_a_role_does_not_make_one() -> None:
     assert role("vllm serve my/detokenizer-model") == "api server"
     assert role("cat my-worker.txt") == ""
+
+
+@pytest.mark.parametrize("title", ["python benchmark_serving.py --model m", "vllm bench serve", "99 bench_one_batch.py",
+                                   "python -m sglang.bench_serving", "guidellm benchmark", "locust -f x.py"])
+def test_a_load_generator_is_a_client(title: str) -> None:
+    assert is_client(title)
+    assert role(title) == ""
+
+
+@pytest.mark.parametrize("title", ["vllm serve model", "VLLM::Worker_TP0", "sglang::scheduler", "python train.py",
+                                   "python workbench.py", ""])
+def test_others_are_no_client(title: str) -> None:
+    assert not is_client(title)

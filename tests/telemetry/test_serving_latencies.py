@@ -129,3 +129,98 @@ def test_engines_that_step_differently_are_not_averaged_over_their_steps() -> No
     assert values(measured)["step.wall_ms"] == 20
     assert values(measured)["serving.running"] == 16
     assert "10 to 30 ms" in measured.notes[0]
+
+
+# running at both ends is not running throughout
+
+def paced(*readings: tuple[float, float, float, float, float], name: str = "vllm:inter_token_latency_seconds",
+          ) -> Measured:
+    """(time, running, iterations, gaps, seconds in them) of each scrape."""
+    return measure([scrape({"vllm:num_requests_running": running, "vllm:iteration_tokens_total_count": count,
+                            f"{name}_count": tokens, f"{name}_sum": total}, time)
+                    for time, running, count, tokens, total in readings])
+
+
+@pytest.mark.parametrize("name", ["vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds",
+                                  "vllm:request_time_per_output_token_seconds"])
+def test_time_by_steps_is_no_step_time_where_tokens_come_far_closer(name: str) -> None:
+    """40 steps in 30 s are 750 ms; the 40 tokens of one request were 17.5 ms apart."""
+    measured = paced((0, 1, 0, 0, 0.0), (30, 1, 40, 40, 0.7), name=name)
+    assert "step.wall_ms" not in values(measured)
+    assert "750 ms, but the engine's tokens come 17.5 ms apart: there was time without work" in \
+        measured.unknown["step.wall_ms"]
+    assert values(measured)["step.count"] == 40
+
+
+@pytest.mark.parametrize(("seconds", "count", "running", "gap", "step"), [
+    (30, 600, 64, 0.050, 50),
+    (58.68, 12, 256, 4.89, 4890),                     # slow steps are steps: the tokens come as slowly
+    (30, 600, 64, 0.030, 50),                         # prefill steps beside few requests
+    (30, 600, 8, 0.2, 50),                            # four stages of a pipeline
+])
+def test_where_the_gaps_bear_it_out_it_is_the_step(seconds: float, count: float, running: float, gap: float,
+                                                   step: float) -> None:
+    measured = paced((0, running, 0, 0, 0.0), (seconds, running, count, count * running, count * running * gap))
+    assert values(measured)["step.wall_ms"] == pytest.approx(step)
+
+
+def test_intervals_with_time_without_work_are_left_out_and_it_is_said() -> None:
+    """200 steps of 50 ms, then 40 in 30 s, with gaps of 3 s ÷ 160."""
+    measured = paced((0, 4, 0, 0, 0.0), (10, 4, 200, 800, 40.0), (40, 4, 240, 960, 43.0))
+    assert values(measured)["step.wall_ms"] == 50
+    assert "1 left out (time ÷ steps is 750 ms, but the engine's tokens come 18.8 ms apart" in \
+        window(measured, "step.wall_ms")
+
+
+def test_speculation_makes_several_tokens_a_step() -> None:
+    """3 accepted a step: gaps of 10 ms beside steps of 30. Without that figure the steps would have idle time in them.
+    """
+    def served(**accepted: float) -> Measured:
+        return measure([scrape({"sglang:num_running_reqs": 4, "sglang:cuda_graph_passes_total": passes,
+                                "sglang:inter_token_latency_seconds_count": passes * 12,
+                                "sglang:inter_token_latency_seconds_sum": passes * 0.12,
+                                **{f"sglang:{name}": value for name, value in accepted.items()}}, passes * 0.03)
+                        for passes in (0, 1000)])
+    assert values(served(spec_accept_length=3.0))["step.wall_ms"] == 30
+    assert "without work" in served().unknown["step.wall_ms"]
+
+
+def test_each_engine_is_held_against_its_own_tokens() -> None:
+    """Engine 0 made 40 steps in 30 s with its tokens 17.5 ms apart, engine 1 worked: 600 steps of 50 ms."""
+    first, last = ({f"vllm:{name}{{engine={engine}}}": value for engine, figures in enumerate(both)
+                    for name, value in zip(("num_requests_running", "iteration_tokens_total_count",
+                                            "inter_token_latency_seconds_count", "inter_token_latency_seconds_sum"),
+                                           figures, strict=True)}
+                   for both in (((1, 0, 0, 0.0), (8, 0, 0, 0.0)), ((1, 40, 40, 0.7), (8, 600, 4800, 240.0))))
+    assert values(measure([scrape(first, 0.0), scrape(last, 30.0)]))["step.wall_ms"] == 50
+
+
+def counted(seconds: float, running: float, steps: float, **figures: float) -> Measured:
+    """Without gaps: nothing, then `figures`."""
+    return measure([scrape({"vllm:num_requests_running": running, "vllm:iteration_tokens_total_count": 0,
+                            **{f"vllm:{name}": 0 for name in figures}}, 0.0),
+                    scrape({"vllm:num_requests_running": running, "vllm:iteration_tokens_total_count": steps,
+                            **{f"vllm:{name}": value for name, value in figures.items()}}, seconds)])
+
+
+def test_without_gaps_the_durations_of_requests_tell() -> None:
+    """Three requests of 0.24 s each in 30 s: 0.024 ran on average, though one ran at both scrapes."""
+    name = "e2e_request_latency_seconds"
+    idle = counted(30, 1, 40, **{f"{name}_count": 3, f"{name}_sum": 0.72})
+    assert "0.024 ran on average and not the 1 of the scrapes" in idle.unknown["step.wall_ms"]
+    busy = counted(30, 4, 600, **{f"{name}_count": 60, f"{name}_sum": 120.0})          # 4 on average
+    assert values(busy)["step.wall_ms"] == 50
+    long = counted(30, 4, 600, **{f"{name}_count": 1, f"{name}_sum": 20.0})            # most have not ended
+    assert values(long)["step.wall_ms"] == 50
+
+
+def test_without_either_the_tokens_of_a_step_tell() -> None:
+    """Eight ran at both scrapes; 100 steps made 100 tokens in the one case and 400, with prompts, in the other."""
+    assert "1 tokens a step are far fewer than the 8 requests" in \
+        counted(10, 8, 100, generation_tokens_total=100).unknown["step.wall_ms"]
+    assert values(counted(10, 8, 100, generation_tokens_total=400))["step.wall_ms"] == 100
+
+
+def test_an_interval_counts_as_often_as_it_had_steps() -> None:
+    """Ten long prefills take one interval, ten another; 500 steps of 20 ms lie between."""
+    assert values(steps((0, 9, 0), (10, 9, 10), (20, 9, 510), (30, 9, 520)))["step.wall_ms"] == 20

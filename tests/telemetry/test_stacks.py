@@ -14,8 +14,9 @@ from xpu_triage.evidence import pyspy
 from xpu_triage.evidence.stack_frames import parse_frame
 from xpu_triage.samples import Frame, Stack, Stacks
 from xpu_triage.signals import Signal, Signals
+from xpu_triage.telemetry import stack_threads
 from xpu_triage.telemetry.measured import Measured
-from xpu_triage.telemetry.stack_looks import Doing, look
+from xpu_triage.telemetry.stack_looks import Doing, Look, look
 from xpu_triage.telemetry.stack_names import operator_of
 from xpu_triage.telemetry.stacks import Row, folded, interval, measure, profile
 from xpu_triage.verdict import Level, judge
@@ -274,6 +275,100 @@ def test_compiling_inside_a_step_is_said() -> None:
     assert any("compiles or tunes" in note for note in measure(dumps(stack(text))).notes)
 
 
+# ---- whose process
+
+
+CLIENT = """\
+encode (transformers/tokenization_utils_base.py:2600)
+sample_sharegpt_requests (benchmark_serving.py:100)
+main (benchmark_serving.py:800)"""
+TRAINS = """\
+at::native::exponential_kernel (libtorch_cpu.so)
+at::_ops::exponential_::call (libtorch_cpu.so)
+sample (train.py:44)
+Module._call_impl (torch/nn/modules/module.py:1789)
+<module> (train.py:88)"""
+ENGINES_OWN_BENCHMARK = """\
+encode (vllm/transformers_utils/tokenizer.py:80)
+sample (vllm/benchmarks/datasets.py:300)
+main (vllm/benchmarks/serve.py:900)"""
+HOME_MADE = """\
+sample (transformers/generation/utils.py:2700)
+generate (app.py:31)
+run_endpoint_function (fastapi/routing.py:212)"""
+
+
+@pytest.mark.parametrize(("text", "process"), [
+    (CLIENT, "99 benchmark_serving.py"), (TRAINS, "7 train.py"), (ENGINES_OWN_BENCHMARK, "9 vllm"),
+    ("f (a.py:1)", "7 main.py"), ("f (a.py:1)", "")])
+def test_a_process_that_shows_no_engine_has_no_top_operator_and_it_is_said(text: str, process: str) -> None:
+    measured = measure(dumps(*[stack(text, process=process)] * 8))
+    assert measured.signals == ()
+    named = process or "a process without a name"
+    assert measured.unknown["host.top_op"].startswith(f"{named}: neither title nor frames show an inference service")
+    assert profile(dumps(*[stack(text, process=process)] * 8)) == []
+
+
+def test_a_busy_stranger_beside_a_worker_does_not_lead() -> None:
+    measured = measure(dumps(*[stack(CLIENT, process="99 benchmark_serving.py")] * 8, *[stack(IDLE_WORKER)] * 5))
+    assert "host.top_op" not in values(measured)
+    assert any(note.startswith("left out: 99 benchmark_serving.py") for note in measured.notes)
+
+
+@pytest.mark.parametrize(("text", "process"), [
+    ("f (a.py:1)", "7 VLLM::Worker"), ("f (a.py:1)", "7 vllm.entrypoints.openai.api_server"),
+    (f"f (a.py:1)\n{STEP}", ""), (HOME_MADE, "7 app.py"), (f"f (a.py:1)\n{STEP}", "7 train_rl.py")])
+def test_a_title_or_a_frame_of_an_engine_or_a_server_is_enough(text: str, process: str) -> None:
+    assert "host.top_op" in values(measure(dumps(*[stack(text, process=process)] * 5)))
+
+
+# ---- waits without native frames
+
+
+@pytest.mark.parametrize("wait", ["_to_list (vllm/v1/worker/gpu_model_runner.py:2500)",
+                                  "AsyncOutput.get_output (vllm/v1/worker/gpu_model_runner.py:200)",
+                                  "resolve_last_batch_result (sglang/srt/managers/tp_worker_overlap_thread.py:220)"])
+def test_a_stack_that_ends_in_the_wait_for_the_tokens_waits(wait: str) -> None:
+    measured = measure(dumps(*[stack(f"{wait}\n{STEP}")] * 8))
+    assert values(measured) == {}
+    assert "never seen at work: waits for the device" in measured.unknown["host.top_op"]
+    assert any("every step ends so" in note for note in measured.notes)
+
+
+def test_with_native_frames_the_same_function_may_be_at_work() -> None:
+    text = f"PyList_New (libpython3.12.so)\n_to_list (vllm/v1/worker/gpu_model_runner.py:2500)\n{STEP}"
+    assert values(measure(dumps(*[stack(text)] * 5)))["host.top_op"] == "_to_list (vllm/v1/worker/gpu_model_runner.py)"
+
+
+def test_what_prepares_with_the_framework_is_named_by_the_engine_s_function() -> None:
+    text = ("at::native::(anonymous namespace)::cpu_index_kernel (libtorch_cpu.so)\n"
+            "at::_ops::index_Tensor::call (libtorch_cpu.so)\n__getitem__ (torch/_tensor.py:100)\n"
+            f"_prepare_inputs (vllm/v1/worker/gpu_model_runner.py:900)\n{STEP}")
+    measured = measure(dumps(*[stack(text)] * 5))
+    assert values(measured) == {"host.top_op": "_prepare_inputs (vllm/v1/worker/gpu_model_runner.py)",
+                                "host.top_op_fraction": 1.0}
+
+
+# ---- many stacks
+
+
+def test_equal_stacks_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 dumps of three different stacks in two threads: three are read."""
+    read: list[Stack] = []
+
+    def counted(one: Stack) -> Look:
+        read.append(one)
+        return look(one)
+
+    monkeypatch.setattr(stack_threads, "look", counted)
+    kinds = [f"f{at} (a.py:1)\n{STEP}" for at in range(3)]
+    looks = [stack(kinds[(0, 0, 1, 2, 1, 0, 0, 2, 1, 0)[at % 10]], thread=f"T{at % 2}") for at in range(1000)]
+    measured = measure([Stacks("d", "py-spy dump", tuple(looks))])
+    assert len(read) == 3
+    # T0 has every other one, 0 1 1 0 1: f1 in three of five; T1 has 0 2 0 2 0: f0 in three of five
+    assert values(measured) == {"host.top_op": "f1 (a.py)", "host.top_op_fraction": 0.6}
+
+
 # ---- operators on a CPU
 
 
@@ -415,7 +510,7 @@ def test_an_operator_on_the_host_beside_an_idle_device_points_at_the_fallback() 
 
 def test_tokenizing_speaks_for_the_tokenizer_and_not_for_the_engines_host_work() -> None:
     *_, scores = judged(*[stack(IDLE_WORKER)] * 5, *[stack(TOKENIZES, process="3 api_server")] * 5)
-    assert scores["tokenizer-cpu"] == 2
+    assert scores["tokenizer-cpu"] == 1.5
     assert "host-bound" not in scores
 
 

@@ -22,10 +22,10 @@ def known_operator():
     end = time.monotonic() + 60
     while time.monotonic() < end:
         pass
-def step():
+def execute_model():
     known_operator()
 print("ready", flush=True)
-step()
+execute_model()
 """
 SAMPLES = """
 import time, torch
@@ -36,7 +36,9 @@ def random_sample():
     print("ready", flush=True)
     while time.monotonic() < end:
         scores.exponential_()
-random_sample()
+def execute_model():
+    random_sample()
+execute_model()
 """
 
 
@@ -82,7 +84,7 @@ def test_a_child_that_spins_in_a_function_is_seen_there_in_every_format(tmp_path
             looks.append(pyspy.read(path))
     for stacks in looks:
         frames = [[frame.function for frame in stack.frames] for stack in stacks.stacks]
-        assert ["known_operator", "step", "<module>"] in frames
+        assert ["known_operator", "execute_model", "<module>"] in frames
         assert "secret" not in repr(stacks)
     measured = {signal.name: signal.value for signal in measure(looks[:6]).signals}
     assert measured == {"host.top_op": "known_operator (spin.py)", "host.top_op_fraction": 1.0}

@@ -60,7 +60,7 @@ class _Head:
 
     @property
     def is_text(self) -> bool:
-        return b"\0" not in self.content or self.content.startswith((b"\xff\xfe", b"\xfe\xff"))
+        return lines.is_text(self.content)
 
     def has(self, pattern: bytes) -> bool:
         return re.search(pattern, self.content) is not None
@@ -159,18 +159,20 @@ def find(path: str | PathLike[str]) -> list[Found]:
 
     Raises UnusableInput for a file that no reader reads, a folder with nothing to read, and anything else.
     """
-    given = os.fspath(path)
+    given = os.fsdecode(path)
     if re.match(r"[A-Za-z][\w+.-]*://", given):
         raise UnusableInput("a URL, and only files are read", where=given, todo="Download it first")
     if not given:
         raise UnusableInput("no path given", todo=f"Give {KNOWN}")
+    if not _can_be_a_path(given):
+        raise UnusableInput("no path: it holds characters that no file's name can hold", where=given)
     path = Path(given)
     try:
         if path.is_dir():
             return _in_folder(path)
         found = _look(path)
     except OSError as error:
-        raise UnusableInput(_why(error), where=path, todo="Check the path and its permissions") from None
+        raise UnusableInput(why(error), where=path, todo="Check the path and its permissions") from None
     if found.skipped:
         todo = f"Give {KNOWN}" if found.kind == "unknown" else ""
         raise UnusableInput(found.skipped, where=path, todo=todo)
@@ -186,7 +188,9 @@ def _in_folder(folder: Path) -> list[Found]:
         try:
             found.append(_look(file))
         except OSError as error:
-            found.append(Found(file, "unknown", skipped=_why(error)))
+            found.append(Found(file, "unknown", skipped=why(error)))
+        except UnusableInput as error:              # one that inflates without end costs itself alone
+            found.append(Found(file, "unknown", skipped=error.what))
     found = _one_a_run(found)
     if all(piece.skipped for piece in found):
         detail = "it is empty"
@@ -200,15 +204,19 @@ def _in_folder(folder: Path) -> list[Found]:
 def _one_a_run(found: list[Found]) -> list[Found]:
     """An Ascend profile is several files that say the same: one of them is read, the others are skipped."""
     of_runs = [piece for piece in found if piece.kind.startswith("ascend") and not piece.skipped]
-    leads = ascend.members((piece.path, _ascend_kind(piece)) for piece in of_runs)
+    leads = ascend.members((piece.path, kind) for piece in of_runs if (kind := _ascend_kind(piece)))
     return [Found(piece.path, piece.kind, skipped=f"the same run as {lead.name}, which is read")
             if (lead := leads.get(piece.path, piece.path)) != piece.path else piece for piece in found]
 
 
 def _ascend_kind(piece: Found) -> str:
+    """Which file of a run it is; empty for one that has gone since it was found, and reading it says so."""
     if piece.kind == "ascend-summary":
         return ascend.SUMMARY
-    return ascend.kind_of(piece.path, _head(piece.path).content)
+    try:
+        return ascend.kind_of(piece.path, _head(piece.path).content)
+    except OSError:
+        return ""
 
 
 def _walk(folder: Path, depth: int) -> Iterator[Path]:
@@ -258,6 +266,15 @@ def _head(path: Path) -> _Head:
     return _Head(path, raw[:SNIFFED].removeprefix(b"\xef\xbb\xbf").lstrip(), whole)
 
 
-def _why(error: OSError) -> str:
+def _can_be_a_path(given: str) -> bool:
+    """Whether the system can be asked for it: without NUL, and with what its encoding can write."""
+    try:
+        return b"\0" not in os.fsencode(given)
+    except UnicodeEncodeError:
+        return False
+
+
+def why(error: OSError) -> str:
+    """Why a file cannot be read, in a few words."""
     known = {FileNotFoundError: "no such file", PermissionError: "no permission to read it"}
     return known.get(type(error), f"cannot be read ({error.strerror or error})")

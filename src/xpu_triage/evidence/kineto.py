@@ -30,9 +30,14 @@ STRAY_NS = 3600 * 10**9
 """Rows at time 0 that lie this long before all others carry no time of this capture: a profiler writes 0 for
 what began before its clock did."""
 
-_DEVICE_LANE = re.compile(r"(gpu|npu|xpu|hpu|mtia|tpu|mlu|gcu|cuda|hip|rocm|device|privateuse\w*)[ :]*\d+",
-                          re.I)
+_DEVICE_LANE = re.compile(
+    r"(gpu|npu|xpu|hpu|mtia|tpu|mlu|gcu|cuda|hip|rocm|device|privateuse\w*|kunlun\w*|klx\w*)[ :]*\d+", re.I)
 _ASCEND_LAYERS = {"Ascend Hardware", "CANN", "Overlap Analysis"}
+
+
+class AscendTraceError(UnusableInput):
+    """The file is of Ascend's profiler, whose reader is `evidence.ascend`."""
+
 
 _Owner = tuple[str, str]                # pid and tid, or pid and nothing
 
@@ -63,7 +68,7 @@ def read(path: str | PathLike[str], *, progress: Progress | None = None) -> Trac
         raise UnusableInput("; ".join([_not_a_trace(stream), *notes]), where=path, todo=TODO)
     rows.finish()
     if any(labels & _ASCEND_LAYERS for labels in rows.process_names.values()):
-        raise UnusableInput("an Ascend profiler trace (trace_view.json), which another reader reads", where=path)
+        raise AscendTraceError("an Ascend profiler trace (trace_view.json), which another reader reads", where=path)
     return _trace(path, rows, stream, notes)
 
 

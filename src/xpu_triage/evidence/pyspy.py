@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain, islice
 from os import PathLike
 from pathlib import Path
@@ -32,7 +33,10 @@ _FAULT_FRAME = re.compile(r'^\s*File "(?P<file>.*)", line (?P<line>\d{1,9}|\?\?\
 _VALUES = re.compile(r"^(?:Arguments|Locals):?$")
 _NO_FRAME = re.compile(r"^(?:Python v\d.*|Parent Process \d+: .*|-{3,}|\.\.\.|<no Python frame>|<tstate is freed>"
                        r"|Garbage-collecting|)$")
+_NO_FRAME_STARTS = ("", "P", "G", "-", ".", "<")
 _STRICT = re.compile(r"^\s*[\w.<>$-]+ \((?:[^()\s]+\.(?:py|pyx)|<[\w. -]+>):\d+\)$")
+_SHORT = 500
+"""Characters of a row that is remembered."""
 _REFUSED = "Permission Denied: Try running again with elevated permissions"
 _JSON_DUMP = re.compile(r"\s*\[\s*\{")
 
@@ -112,10 +116,12 @@ class _Dump:
         if self._prefix is not None and (match := self._prefix.match(row)):
             row = row[match.end():]
         row = row.rstrip()
-        indent = len(row) - len(row.lstrip())
+        bare = row.lstrip()
+        indent = len(row) - len(bare)
         if self._in_values and self._indent is not None and indent > self._indent:
             return True
-        if (match := _THREAD.match(row)) or (match := _FAULT.match(row)):
+        # nearly all rows are frames: the patterns, which look for a log's prefix too, are tried where their word is
+        if "hread " in row and ((match := _THREAD.match(row)) or (match := _FAULT.match(row))):
             self.end()
             self._learn(match["prefix"])
             status = match.groupdict().get("status")
@@ -124,15 +130,15 @@ class _Dump:
             active = None if status is None else status != "idle"
             self._thread = (match["name"] or match["id"], active, None if status is None else status.endswith("+gil"))
             return True
-        if match := _PROCESS.match(row):
+        if "Process " in row and (match := _PROCESS.match(row)):
             self.end()
             self._learn(match["prefix"])
             self._process = process_name(match["pid"], match["title"])
             return True
-        if _VALUES.match(row.lstrip()) and self._frames:
+        if self._frames and _VALUES.match(bare):
             self._in_values = True
             return True
-        if _NO_FRAME.match(row.lstrip()):
+        if bare[:1] in _NO_FRAME_STARTS and _NO_FRAME.match(bare):
             return bool(row)
         return self._thread is not None and self._inside(row, indent)
 
@@ -165,6 +171,16 @@ class _Dump:
 
 
 def _frame_of(row: str) -> Frame | None:
+    return _known_row(row) if len(row) <= _SHORT else _parsed(row)
+
+
+@lru_cache(maxsize=16_384)
+def _known_row(row: str) -> Frame | None:
+    """Dumps repeat few rows many times: equal ones are parsed once, and are one frame."""
+    return _parsed(row)
+
+
+def _parsed(row: str) -> Frame | None:
     if match := _FAULT_FRAME.match(row):
         return frame(match["function"], match["file"], int(match["line"]) if match["line"].isdigit() else None)
     return parse_frame(row)
@@ -237,7 +253,7 @@ def _thread(entry: Any) -> Stack | None:
     raw = entry.get("frames") if isinstance(entry, dict) else None
     if not isinstance(raw, list):
         return None
-    frames = [frame(one["name"], _file(one), one.get("line"))
+    frames = [_known_frame(one["name"], _file(one), _line(one.get("line")))
               for one in raw if isinstance(one, dict) and isinstance(one.get("name"), str)]
     if not frames:
         return None
@@ -245,6 +261,15 @@ def _thread(entry: Any) -> Stack | None:
     if not isinstance(name, str) or not name:
         name = str(entry.get("os_thread_id") or entry.get("thread_id") or "")
     return stack(_process(entry), name, _flag(entry.get("active")), _flag(entry.get("owns_gil")), frames)
+
+
+@lru_cache(maxsize=16_384)
+def _known_frame(function: str, file: str, line: int | None) -> Frame:
+    return frame(function, file, line)
+
+
+def _line(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _flag(value: Any) -> bool | None:

@@ -202,11 +202,12 @@ class Rows:
 
 def _with_device_arguments(text: bytes | memoryview) -> set[str]:
     """Categories most of whose rows say on which stream or queue of a device they ran, and who launched
-    them."""
+    them: a call, or (of a stream or queue alone: operators name devices too) the operator of an external id."""
     votes: dict[str, int] = {}
     for event in _decoded(text):
         words = " ".join(event.args).lower() if isinstance(event.args, dict) else ""
-        fits = "correlation" in words and any(word in words for word in ("stream", "queue", "device"))
+        lane = "stream" in words or "queue" in words
+        fits = ("correlation" in words and (lane or "device" in words)) or ("external id" in words and lane)
         votes[event.cat] = votes.get(event.cat, 0) + (1 if fits else -1)
     return {category for category, vote in votes.items() if vote > 0}
 

@@ -55,6 +55,8 @@ READERS: tuple[Reader, ...] = (
     Reader("smi", "smi.iluvatar"),
     Reader("smi", "smi.mthreads"),
     Reader("smi", "smi.metax"),
+    Reader("smi", "smi.rocm_list"),
+    Reader("smi", "smi.intel_stats"),
     Reader("processes", "process_csv"),
     Reader("stacks", "pyspy"),
     Reader("metrics", "prometheus"),

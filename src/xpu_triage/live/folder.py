@@ -52,8 +52,9 @@ def prepared(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
         there = sorted(entry.name for entry in os.scandir(path))
-    except OSError as error:
-        raise UnusableInput(f"cannot be used as a folder: {error.strerror}", where=path, todo="Name another") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no file's name can be like this"
+        raise UnusableInput(f"cannot be used as a folder: {why}", where=path, todo="Name another") from None
     if there and not (there == [RECORD] and _is_ours(path / RECORD)):
         raise UnusableInput(f"holds {there[0]} already", where=path, todo="A recording needs a new folder")
     if not os.access(path, os.W_OK | os.X_OK):
@@ -67,4 +68,5 @@ def _is_ours(record: Path) -> bool:
             said = json.loads(file.read(1 << 20))
     except (OSError, ValueError):
         return False
-    return isinstance(said, dict) and "watch" in said
+    # without its length it may be running still
+    return isinstance(said, dict) and "watch" in said and said.get("seconds") is not None

@@ -11,10 +11,12 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
+from ..errors import UnusableInput
 from ..evidence.chunks import is_gzip, pieces
 from ..text import clean, shorten
 from .clock import Clock
@@ -36,6 +38,10 @@ MAX_BYTES = 4 << 30
 MAX_LOOKED_AT = 20_000
 _TRACE = re.compile(r"\.json(\.gz)?$")
 _FRONT_END = re.compile(r"async_llm")
+_NOT_STARTED = re.compile(r"refuses the connection|redirects|is not known here|does not speak TLS|certificate")
+"""Troubles with which the request cannot have been carried out; after any other the profiler may run all the same."""
+_FROM_A_GATEWAY = (502, 504)
+"""A gateway gave up; the server behind it may have gone on."""
 _BUSY = re.compile(r"already|in progress", re.IGNORECASE)
 
 ENABLE_VLLM = ("vLLM has its profiler off (404): start it with --profiler-config"
@@ -93,9 +99,11 @@ class Profiler:
         try:
             reply = self.client.ask("POST", "/start_profile", body=body, timeout_s=START_S)
         except Trouble as trouble:
-            if "within" in str(trouble):  # it may have started all the same
+            if not _NOT_STARTED.search(str(trouble)):
                 self._stop(ends_itself=True)
             raise
+        if reply.status in _FROM_A_GATEWAY:
+            self._stop(ends_itself=True)
         if not reply.ok:
             raise Trouble(_refused(reply, self.engine))
         if not reply.body.strip() or b'"success": false' not in reply.body.replace(b'":f', b'": f'):
@@ -147,8 +155,11 @@ class Profiler:
                 shutil.copyfile(path, target)
             else:
                 _copy_hidden(path, target, self.redact)
-        except OSError as error:
-            self.notes.append(f"{clean(path.name)} cannot be copied: {error.strerror or error}")
+        except (OSError, UnusableInput) as error:
+            why = error.what if isinstance(error, UnusableInput) else error.strerror or error
+            self.notes.append(f"{clean(path.name)} cannot be copied: {why}")
+            with suppress(OSError):
+                (self.folder.path / name).unlink(missing_ok=True)
             return
         self.folder.files[name] = 1
 

@@ -140,6 +140,8 @@ def watch(folder: Folder, probes: Sequence[Probe], *, seconds: float, clock: Clo
             after(notes)
     except KeyboardInterrupt:
         interrupted = True
+    except Exception as error:  # what was recorded is still worth a verdict
+        notes.append(f"unexpected {type(error).__name__} after the recording")
     for track in tracks:
         if not track.ended:
             track.say("still waiting for an answer when the time was up")

@@ -20,7 +20,7 @@ from ..units import show
 from .folder import Folder, plain
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
 STEPS = ("1 utilization", "2 step time", "3 operator bisection")
 WAITED_FOR = ("the first samples", "two scrapes of /metrics", "a dump of the process that runs the model")
@@ -162,17 +162,6 @@ def picture(measured: Measured, gone_s: float, seconds: float, hide: Callable[[s
             table.add_row(Text(f"  {signal.name}"), Text(value), Text(hide(signal.window), style="dim"))
         parts.append(table)
     return Group(*parts)
-
-
-def captured(print_to: Callable[[Console], None], hide: Callable[[str], str]) -> str:
-    """What is printed to a console, as plain text with names taken out."""
-    from io import StringIO
-
-    from rich.console import Console
-
-    out = StringIO()
-    print_to(Console(file=out, width=100, highlight=False))
-    return hide(out.getvalue())
 
 
 def _followed(name: str) -> str:

@@ -16,7 +16,8 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from ..errors import UnusableInput
-from ..redact import Redactor, for_this_machine
+from ..redact import Redactor
+from ..redact_evidence import redacting
 from ..text import clean, shorten
 from . import command, device, record, server, service
 from .clock import Clock
@@ -84,12 +85,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Record, diagnose, print. Exit code as of `xpu-triage diagnose`. Raises `UnusableInput`, `MissingExtra`."""
     options = options_of(args, os.environ)
+    if not options.redact:
+        return _run(args, options, None)
+    with redacting() as redactor:
+        return _run(args, options, redactor)
+
+
+def _run(args: argparse.Namespace, options: Options, redactor: Redactor | None) -> int:
     if args.report:
         from ..report import check_target
 
         check_target([str(options.out)], args.report)
     prepared(options.out)
-    redactor = for_this_machine() if options.redact else None
     hide = hiding(options.secrets.values(), redactor)
     folder = Folder(options.out, hide)
     from .screen import Figures, shown
@@ -103,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     if not any(name != RECORD for name in folder.files):
         raise UnusableInput("nothing could be recorded", where=hide(str(options.out)),
                             todo=hide("; ".join(recording.said)) or "Name a server, a process or a device")
-    return _judged(options.out, args, hide if options.redact else None)
+    return _judged(options.out, args, hide)
 
 
 def record_into(out: Path, *, server: str = "", pid: str = "", seconds: float = 30.0) -> record.Recording:
@@ -235,7 +242,7 @@ def _step_ms(figures: Figures) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _judged(out: Path, args: argparse.Namespace, hide: Callable[[str], str] | None) -> int:
+def _judged(out: Path, args: argparse.Namespace, hide: Callable[[str], str]) -> int:
     """Diagnose the folder and print it, as `xpu-triage diagnose` does."""
     from ..contract import to_json
     from ..diagnosis import diagnose
@@ -243,24 +250,17 @@ def _judged(out: Path, args: argparse.Namespace, hide: Callable[[str], str] | No
 
     diagnosis = diagnose(out)
     if args.json:
-        text = json.dumps(to_json(diagnosis), indent=2, allow_nan=False)
-        print(text if hide is None else hide(text))
-    elif hide is None:
-        print_diagnosis(diagnosis)
+        print(json.dumps(to_json(diagnosis), indent=2, allow_nan=False))
     else:
-        from .screen import captured
-
-        print(captured(lambda console: print_diagnosis(diagnosis, console), hide), end="")
+        print_diagnosis(diagnosis)
     told = sys.stderr if args.json else sys.stdout
-    print((hide or plain)(f"record: {clean(shorten(str(out), 200))}"), file=told)
+    print(hide(f"record: {clean(shorten(str(out), 200))}"), file=told)
     if args.report:
         from ..report import write_report
 
         sys.stdout.flush()
-        page = write_report([str(out)], args.report)
-        if hide is not None:
-            page.write_text(hide(page.read_text(encoding="utf-8")), encoding="utf-8")
-        print(f"report: {args.report}", file=told)
+        write_report([str(out)], args.report)
+        print(hide(f"report: {args.report}"), file=told)
     return diagnosis.exit_code
 
 

@@ -90,16 +90,16 @@ def pieces(evidence: str | int | Sequence[str]) -> list[str]:
 
 
 def diagnose(evidence: str | int | Sequence[str] = "", *, server: str = "", pid: str | int = "",
-             seconds: float = 30) -> Diagnosis:
+             seconds: float = 30, baseline: str = "") -> Diagnosis:
     """Walk the evidence that a parameter names; the incident trace that ships where nothing is named.
 
     With a `server` (URL) or a `pid` (or `auto`) they are watched for `seconds` first. The record stays in a folder
-    `watch-<UTC>` here, so that the verdict can be had again without them.
+    `watch-<UTC>` here, so that the verdict can be had again without them. A `baseline` file says what was normal.
     """
     given = pieces(evidence)
     if server or pid:
         given.append(str(_watched(server, str(pid), seconds)))
-    return _diagnose(*(given or [incident("faulty.json.gz")]))
+    return _diagnose(*(given or [incident("faulty.json.gz")]), baseline=baseline or None)
 
 
 def _watched(server: str, pid: str, seconds: float) -> Path:

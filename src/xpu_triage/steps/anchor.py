@@ -1,15 +1,21 @@
-"""Steps of a capture that nobody annotated: a mark that comes round evenly, once a step."""
+"""Steps of a capture that nobody annotated: a mark that comes round evenly, once a step.
+
+Layers come round evenly too. They are told by what holds several of them (one call of a module, one compiled region,
+one graph replay), and by what a step has once and a layer has not: its own names, and the read of its result.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from ..trace import Ints, Kind, Trace
-from .host import NameTable
-from .patterns import GRAPH_LAUNCH
+from .host import Host, NameTable
+from .intervals import Bools
+from .patterns import GRAPH_LAUNCH, MODULE_CALL, OPERATOR, REGION, TO_HOST
 
 FEWEST, MOST = 3, 2000
 """How often a mark may recur: twice shows no period, and thousands are layers or kernels."""
@@ -29,28 +35,39 @@ NAMES_TRIED = 64
 """Names tried for one count: those of one step mostly agree, and a capture holds thousands of names."""
 
 
+SHARED = 0.5
+"""From this share of the periods on that begin and end in one call, the marks are parts of it and no steps."""
+
+READ = 0.5
+"""In at least this share of the steps the host waits for the device, or reads from it."""
+
 @dataclass(frozen=True, eq=False)
 class Anchor:
     rows: Ints
     """Rows of the trace that mark the start of a step, in order of time."""
 
 
-def find_anchor(trace: Trace, names: NameTable) -> Anchor | None:
-    """The mark with the smallest count that comes round evenly and that hardly any name falls short of; None
-    for none.
+def find_anchor(trace: Trace, names: NameTable, host: Host) -> Anchor | None:
+    """The mark with the smallest count that comes round evenly, that hardly any name falls short of, and that lies in
+    no call together with others of its kind; None for none.
 
-    One annotation or one graph launch is enough; of kernels or operators three names must agree on the count.
+    One annotation or one graph launch is enough. Of kernels or operators three names must agree on the count, and where
+    any name falls short of it the host must read from the device in most periods.
     """
     device = (Kind.KERNEL, Kind.COPY, Kind.COMM)
-    seldom = _Seldom(trace, device)
+    seldom, layers = _Seldom(trace, device), _Layers(trace, names, host)
     is_mark = np.isin(trace.kind, (int(Kind.ANNOTATION),)) | names.rows(GRAPH_LAUNCH, Kind.RUNTIME)
     for mask, agreeing in ((is_mark, 1), (np.isin(trace.kind, device), 3), (trace.kind == Kind.HOST_OP, 3)):
         for count, groups in _by_count(trace, np.flatnonzero(mask)):
             if seldom.share(count) > RARER_SHARE:
                 break
             even = [rows for rows in groups if _is_even(trace, rows)]
-            if len(even) >= agreeing:
-                return Anchor(min(even, key=lambda rows: int(trace.start[rows[0]])))
+            if len(even) < agreeing:
+                continue
+            first = min(even, key=lambda rows: int(trace.start[rows[0]]))
+            if layers.in_one_call(first) or (agreeing > 1 and seldom.any(count) and not layers.are_read(first)):
+                continue
+            return Anchor(first)
     return None
 
 
@@ -67,6 +84,42 @@ class _Seldom:
 
     def share(self, count: int) -> float:
         return min((float(np.searchsorted(c, count - 1, "left") / len(c)) for c in self._counts), default=1.0)
+
+    def any(self, count: int) -> bool:
+        """Whether any name at all, of the device's or of the operators, does."""
+        return any(bool(c[0] < count - 1) for c in self._counts)
+
+
+class _Layers:
+    """Whether marks are layers of one forward pass rather than steps."""
+
+    def __init__(self, trace: Trace, names: NameTable, host: Host) -> None:
+        self._trace, self._host = trace, host
+        rows = host.row
+        call = names.rows(MODULE_CALL, Kind.PYTHON, of=rows) | names.rows(OPERATOR, Kind.HOST_OP, of=rows)
+        self._call: Bools = call | names.rows(REGION, Kind.HOST_OP, Kind.ANNOTATION, of=rows)
+        read = trace.blocking | names.rows(TO_HOST, Kind.COPY)
+        self._read_at = np.sort(trace.start[read])
+
+    def in_one_call(self, marks: Ints) -> bool:
+        """Whether most neighbours were launched by one call (a graph's replay), or run in one call of a module, an
+        operator or a compiled region."""
+        trace = self._trace
+        launch = np.where(trace.on_device[marks], trace.launch[marks], marks)
+        outermost = self._outermost[self._host.index(launch)]
+        same = (launch[1:] == launch[:-1]) & (launch[1:] >= 0)
+        same |= (outermost[1:] == outermost[:-1]) & (outermost[1:] >= 0)
+        return float(same.mean()) >= SHARED
+
+    @cached_property
+    def _outermost(self) -> Ints:
+        """int64, forest index of the outermost call that each host row lies in; -1 for none, and at the end for -1."""
+        return np.append(self._host.around(self._call), -1)
+
+    def are_read(self, marks: Ints) -> bool:
+        """Whether the host reads from the device, or waits for it, in most periods."""
+        at = np.searchsorted(self._read_at, self._trace.start[marks], "left")
+        return float((np.diff(at) > 0).mean()) >= READ
 
 
 def _by_count(trace: Trace, rows: Ints) -> Iterator[tuple[int, list[Ints]]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..trace import FIRST_DEVICE_KIND, Ints, Kind
 from .host import Indices
-from .intervals import Bools, covered_between, union_of
+from .intervals import Bools, covered_between, total_within, union_of
 from .patterns import CONTROL_CPU, COPY_DIRECTION, NOT_COMPUTE, OPERATOR, OWN_OPERATOR
 from .scene import Scene
 
@@ -37,6 +37,10 @@ compute longer on what crosses the bus in a moment."""
 
 DOUBT_SHARE = 0.02
 """Share of the window from which on it is said that host work on few numbers could be a fallback."""
+
+UNTOLD_SHARE = 0.15
+"""Share of the window from which on it is said that operators on the host could be a fallback without copies: that at
+which a cause counts."""
 
 LOADER = re.compile(r"data_?loader|collate|Dataset", re.I)
 """Inside these, operators on host tensors prepare data that was never on the device."""
@@ -84,10 +88,37 @@ def cannot_show(scene: Scene) -> str:
     if not scene.host_rows(OPERATOR, Kind.HOST_OP).any():
         return "no operator rows: device and runtime calls alone do not tell where an operator ran"
     copies = trace.kind == Kind.COPY
-    told = scene.copies_down | scene.copies_up | scene.names.rows(COPY_DIRECTION, Kind.COPY)
-    if copies.any():
-        return "" if told.any() else "the copies do not say their direction"
+    if (scene.copies_down | scene.copies_up).any():
+        return ""
+    if copies.any() and not scene.names.rows(COPY_DIRECTION, Kind.COPY).any():
+        return "the copies do not say their direction"
     return "no copies between host and device in the capture: a fallback's copies would not be seen either"
+
+
+def without_copies(scene: Scene) -> str:
+    """Why host work could be a fallback all the same; empty where nothing suggests it.
+
+    An operator that nowhere launches device work holds the host for long, and no copy goes one of the two ways that
+    its data would go. On memory that host and device share a fallback copies nothing, and a trace does not say whose
+    tensors an operator works on.
+    """
+    host, trace = scene.host, scene.trace
+    up, down = bool(scene.copies_up.any()), bool(scene.copies_down.any())
+    own = scene.host_rows(lambda n: OWN_OPERATOR.match(n) and not NOT_COMPUTE.search(n), Kind.HOST_OP)
+    launching = np.unique(scene.host_name[own & scene.launched_below])
+    if (up and down) or not len(launching):  # without such links no operator is seen to launch anything
+        return ""
+    in_loader = host.around(scene.host_rows(LOADER, Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION)) >= 0
+    own &= ~in_loader & (trace.dur[host.row] >= LONE_NS) & ~np.isin(scene.host_name, launching)
+    rows = host.row[own & np.isin(trace.thread[host.row], scene.feeding_threads)]
+    held = total_within(trace.start[rows], scene.end[rows], scene.left, scene.right)
+    if held < UNTOLD_SHARE * scene.window:
+        return ""
+    name = trace.name_of(int(rows[trace.dur[rows].argmax()]))
+    way = "either way" if not (up or down) else "down to the host" if up else "up to the device"
+    return (f"{name} runs on the host for {held / scene.window:.0%} of the window and launches nothing, and no copy "
+            f"goes {way}: work of the host on its own tensors, or, on memory that host and device share, a fallback, "
+            "which would leave no copies")
 
 
 def find_fallbacks(scene: Scene) -> Fallbacks:

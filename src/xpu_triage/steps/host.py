@@ -79,7 +79,9 @@ class Host:
         self.last = np.maximum(np.searchsorted(start, end, "left"), np.arange(1, len(row) + 1))
         self._index = np.full(len(trace) + 2, -1, np.int64)  # the two extra ones: NOT_LINKED, BEFORE_CAPTURE
         self._index[row] = np.arange(len(row))
-        self._at, self._own = _time_line(start, end, parent)
+        at, own = _time_line(start, end, parent)
+        self._at = np.concatenate(([-1], at, [np.iinfo(np.int64).max]))  # with its ends, so that every time has a place
+        self._own = np.concatenate(([-1], own, [-1]))
 
     def __len__(self) -> int:
         return len(self.row)
@@ -131,10 +133,8 @@ class Host:
 
     def innermost(self, thread: Ints, at: Ints) -> Ints:
         """Innermost row that runs on `thread` at each time, or -1."""
-        if not len(self._at):
-            return np.full(len(at), -1, np.int64)
-        i = np.searchsorted(self._at, at + thread * self.shift, "right") - 1
-        return np.where(i >= 0, self._own[i], -1)
+        innermost: Ints = self._own[np.searchsorted(self._at, at + thread * self.shift, "right") - 1]
+        return innermost
 
     def pieces(self, thread: Ints, left: Ints, right: Ints) -> tuple[Indices, Indices, Ints]:
         """Who held the host: every interval [left, right] of its thread cut by the innermost row that runs.
@@ -143,8 +143,7 @@ class Host:
         its ns. The first two are int32: there are several pieces a gap, and they are many.
         """
         begin, stop = left + thread * self.shift, right + thread * self.shift
-        at = np.concatenate(([-1], self._at, [np.iinfo(np.int64).max]))
-        own = np.concatenate(([-1], self._own, [-1]))
+        at, own = self._at, self._own
         low = np.searchsorted(at, begin, "right") - 1
         count = np.where(stop > begin, np.searchsorted(at, stop, "left") - low, 0)
         which = np.repeat(np.arange(len(left), dtype=np.int32), count)

@@ -8,7 +8,7 @@ from ..trace import Ints, Kind
 from .bisection import NO_ROWS
 from .blame import host_part
 from .groups import heaviest_code
-from .intervals import total_within
+from .intervals import covered, total_within
 from .measures import Measures, starts_inside
 from .patterns import COMPILE, COPY_CALL, FRAME, PLUMBING, is_library
 from .results import CAUSES, Cause, Finding, Gaps
@@ -26,7 +26,7 @@ def measure_host(scene: Scene, gaps: Gaps | None, findings: tuple[Finding, ...],
     _measure_launches(scene, out)
     _measure_copies(scene, out)
     _measure_program(scene, out)
-    _measure_exchanges(scene, out)
+    _measure_exchanges(scene, gaps, out)
     _measure_compiles(scene, out)
     named = {f.about: f.name for f in findings if not f.spread and f.name != NO_ROWS}
     if op := named.get(Cause.HOST_OP) or named.get(Cause.FIRST_USE):
@@ -131,10 +131,16 @@ def _says_something(name: str) -> bool:
     return not dull
 
 
-def _measure_exchanges(scene: Scene, out: Measures) -> None:
+def _measure_exchanges(scene: Scene, gaps: Gaps | None, out: Measures) -> None:
+    """Exchanges on the steps' path: not those by which ranks without requests keep telling each other that there are
+    none."""
     trace, host = scene.trace, scene.host
     rows = host.row[scene.exchanges]
     rows = rows[trace.thread[rows] == scene.main_thread]
+    if gaps is not None:
+        idle = gaps.cause == CAUSES.index(Cause.NO_WORK)
+        inside = covered(gaps.start[idle], gaps.end[idle], trace.start[rows] + 1)
+        rows = rows[inside == covered(gaps.start[idle], gaps.end[idle], trace.start[rows])]
     if len(rows) and scene.steps.method != "window":
         ns = total_within(trace.start[rows], scene.end[rows], scene.left, scene.right)
         out.take("comm.host_ms", ns / 1e6 / len(scene.steps.steps))

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..trace import BEFORE_CAPTURE, NOT_LINKED, Ints, Kind
+from ..trace import BEFORE_CAPTURE, NOT_LINKED, Ints
 from .fallback import Fallbacks
+from .gap_facts import FIRST_USE_NS
 from .host import Indices
-from .intervals import Bools, covered_between, union_of
-from .patterns import COMPILE, COPY_CALL, EVENT_LOOP, FIRST_USE, is_wait
+from .intervals import Bools, covered_between
 from .results import CAUSES, Cause, Gaps
 from .scene import Scene
 from .utilization import DeviceTime, IdleSpans, idle_spans
@@ -34,9 +34,6 @@ ms."""
 
 LEAF_NS = 200_000
 """One operator or frame that holds half of a gap, and is this long, is the cause and not the launching."""
-
-FIRST_USE_NS = 1_000_000
-"""A launch, load or allocation call of this length on a dry device loads a module or maps memory."""
 
 RECURS_STEPS = 3
 """From this many steps on it can be seen that a call is slow in all of them and not in the first."""
@@ -60,19 +57,17 @@ class GapWork:
     ns: Ints
 
 
-def classify(scene: Scene, time: DeviceTime, others: list[DeviceTime], fallbacks: Fallbacks) -> GapWork:
-    """Every gap of one device inside the window with its cause. `others`: the other devices of the trace."""
-    spans = idle_spans(time, scene.left, scene.right)
-    return _Classifier(scene, time, spans, others, fallbacks).result()
+def classify(scene: Scene, time: DeviceTime, fallbacks: Fallbacks) -> GapWork:
+    """Every gap of one device inside the window with its cause."""
+    return _Classifier(scene, time, idle_spans(time, scene.left, scene.right), fallbacks).result()
 
 
 class _Classifier:
     """The evidence of all gaps of one device, column by column, and the rules over it."""
 
-    def __init__(self, scene: Scene, time: DeviceTime, spans: IdleSpans, others: list[DeviceTime],
-                 fallbacks: Fallbacks) -> None:
+    def __init__(self, scene: Scene, time: DeviceTime, spans: IdleSpans, fallbacks: Fallbacks) -> None:
         trace, host = scene.trace, scene.host
-        self.scene, self.spans, self.time, self.others, self.fallbacks = scene, spans, time, others, fallbacks
+        self.scene, self.facts, self.spans, self.time, self.fallbacks = scene, scene.gap_facts, spans, time, fallbacks
         self.count = len(spans.start)
         self.length = spans.end - spans.start
         self.launch = np.where(spans.after >= 0, trace.launch[spans.after], NOT_LINKED)
@@ -104,14 +99,6 @@ class _Classifier:
         """ns of each gap in pieces that the mask marks."""
         return np.bincount(self.gap, self.ns * mask, self.count).astype(np.int64)
 
-    def _inside(self, host_mask: Bools) -> Bools:
-        """Pieces that lie inside masked rows (mask in forest order)."""
-        return np.append(self.scene.host.around(host_mask) >= 0, False)[self.owner]
-
-    def _pick(self, per_row: Bools, rows: Ints | Indices) -> Bools:
-        """`per_row` of the trace at `rows`, False for -1."""
-        return np.append(per_row, False)[rows]
-
     def result(self) -> GapWork:
         cause, extra = self._rules()
         spans = self.spans
@@ -122,39 +109,37 @@ class _Classifier:
 
     def _rules(self) -> tuple[Ints, Bools]:
         """The cause of every gap: the first rule that holds decides. And whether it lies in a fallback."""
-        scene, trace, length = self.scene, self.scene.trace, self.length
-        names = scene.names
+        facts, length = self.facts, self.length
         self._find_leaf()
         dried = self._find_sync()
         own_call = self.row == self.launch[self.gap]
         blocked = self._share((self._in_blocking & ~own_call).astype(np.bool_))
         work = (self.returned - self.spans.start) - blocked
         silent = self._share(self.row < 0)
-        copying = self._pick(names.rows(COPY_CALL, Kind.RUNTIME), self.leaf)
-        launching = (self.leaf == self.launch) & (self.leaf >= 0) & ~copying
-        works = np.isin(np.append(trace.kind, -1)[self.leaf], (Kind.HOST_OP, Kind.RUNTIME, Kind.PYTHON))
-        one_leaf = works & ~self._pick(trace.blocking, self.leaf) & ~launching
+        launching = (self.leaf == self.launch) & (self.leaf >= 0) & ~facts.copy_calls[self.leaf]
+        one_leaf = facts.works[self.leaf] & ~facts.blocks[self.leaf] & ~launching
         one_leaf &= (self.leaf_ns >= LEAF_NS) & (2 * self.leaf_ns >= length)
-        program = (Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION)
-        compiling = self._inside(scene.host_rows(COMPILE, *program, Kind.RUNTIME))
-        first_use = self._share(self._pick(self._first_calls(), self.row) | compiling)
-        exchange = self._share(self._inside(scene.exchanges))
-        waits = self._inside(scene.host_rows(is_wait, Kind.PYTHON))
-        waits |= np.append(scene.host_rows(EVENT_LOOP, Kind.PYTHON), False)[self.owner]
+        first_use = self._share(np.isin(self.row, self._first_calls()) | facts.compiling[self.owner])
+        exchange = self._share(facts.exchanging[self.owner])
+        waits = self._share(facts.waiting[self.owner])
+        asking = facts.empty_passes(self.thread, self.spans.start, self.returned)
+        asking[self._most(self._share(facts.operating[self.owner]))] = 0  # what runs operators is no empty pass
         in_fallback = 2 * self.fallbacks.share_of(self.spans.start, self.spans.end) >= length
         nothing_linked = (self.launch < 0) & (silent == self.returned - self.spans.start)
-        other_device = self._most(self._other_device())
+        other_device = self._most(facts.worked_elsewhere(self.thread, self.spans.start, self.spans.end))
         rules = (
             # an operator seen to run on a CPU between its copies is seen, whatever else the capture lacks
-            (Cause.HIDDEN, ((self._lost_launches() > 0) | scene.trace.incomplete) & ~in_fallback),
+            (Cause.HIDDEN, ((self._lost_launches() > 0) | self.scene.trace.incomplete) & ~in_fallback),
             (Cause.HIDDEN, (self.stall > STALL_NS) & self._most(self.stall)),
             (Cause.TURNAROUND, self.queued & (self.stall <= STALL_NS)),
             (Cause.HIDDEN, (blocked > BLOCKED_NS) & self._most(blocked) & ~other_device),
             (Cause.PROFILER, self._most(self._profiler())),
             (Cause.FIRST_USE, self._most(first_use) & (length > FIRST_USE_NS)),
+            # an engine that finds no request passes each empty pass on to its other ranks
+            (Cause.NO_WORK, self._most(asking) & ~one_leaf & (length > LEAF_NS)),
             (Cause.PEER_WAIT, self._most(exchange) & (length > LEAF_NS)),
             (Cause.PEER_WAIT, other_device & (length > LEAF_NS)),
-            (Cause.NO_WORK, self._most(self._share(waits)) & (length > LEAF_NS)),
+            (Cause.NO_WORK, self._most(waits) & (length > LEAF_NS)),
             (Cause.UNRECORDED, (work > WORK_NS) & self._most(silent)),
             (Cause.UNRECORDED, nothing_linked & ~dried),
             (Cause.HOST_OP, ((work > WORK_NS) & ~launching) | one_leaf | in_fallback),
@@ -162,23 +147,23 @@ class _Classifier:
             (Cause.LAUNCHING, np.ones(self.count, np.bool_)))
         return np.select([rule for _, rule in rules], [_NUMBER[cause] for cause, _ in rules]), in_fallback
 
-    def _first_calls(self) -> Bools:
-        """bool, one entry a row of the trace: calls that take their first-time toll. A slow launch of a kernel that ran
-        before loads no module."""
-        scene, trace, rows = self.scene, self.scene.trace, self.time.rows
-        slow = scene.names.rows(FIRST_USE, Kind.RUNTIME) & (trace.dur >= FIRST_USE_NS)
+    def _first_calls(self) -> Ints:
+        """Rows of the trace: calls that take their first-time toll. A slow launch of a kernel that ran before loads no
+        module."""
+        trace, rows, slow = self.scene.trace, self.time.rows, self.facts.slow_calls
+        if not len(slow):
+            return slow
         calls = trace.launch[rows]
-        launched = (calls >= 0) & slow[calls]
+        launched = np.isin(calls, slow)
         if launched.any():
-            _, first, of = np.unique(trace.name[rows], return_index=True, return_inverse=True)
-            slow[calls[launched]] = False
-            slow[calls[launched & (rows[first][of] == rows)]] = True
-        loads = np.flatnonzero(slow)
-        for code in np.unique(trace.name[loads]).tolist():
-            mine = loads[trace.name[loads] == code]
-            mine = mine[~np.isin(mine, calls)]
-            slow[mine[self._recurs(mine)]] = False
-        return slow
+            _, first = np.unique(trace.name[rows], return_index=True)
+            is_first = np.zeros(len(rows), np.bool_)
+            is_first[first] = True
+            again = np.setdiff1d(calls[launched], calls[launched & is_first])
+            slow = np.setdiff1d(slow, again)
+        loads = slow[~np.isin(slow, calls)]
+        every_step = [loads[trace.name[loads] == code] for code in np.unique(trace.name[loads]).tolist()]
+        return np.setdiff1d(slow, np.concatenate([mine[self._recurs(mine)] for mine in every_step] or [loads[:0]]))
 
     def _recurs(self, calls: Ints) -> Bools:
         """Whether calls of one name come alike in most steps, each: what is paid in every step is no first use."""
@@ -197,17 +182,17 @@ class _Classifier:
         """Launches without device rows, from the launch of the work before each gap to that of the work after
         it, on the same thread: the device ran them in between."""
         trace, spans = self.scene.trace, self.spans
-        out, lost = np.zeros(self.count, np.int64), self.scene.lost_launches
-        if not len(lost):
+        out, lost = np.zeros(self.count, np.int64), self.facts.lost_starts
+        if not lost:
             return out
         before = np.where(spans.before >= 0, trace.launch[spans.before], NOT_LINKED)
         left = np.where(before >= 0, trace.start[np.maximum(before, 0)], spans.start)
         right = np.where(self.launch >= 0, trace.start[self.call], spans.end)
         told = ((before >= 0) | (spans.before < 0)) & ((self.launch >= 0) | (spans.after < 0)) & (right > left)
-        for thread in np.unique(trace.thread[lost]).tolist():
-            start = trace.start[lost[trace.thread[lost] == thread]]
-            between = np.searchsorted(start, right, "left") - np.searchsorted(start, left, "right")
-            out += np.where(told & (self.thread == thread), np.maximum(between, 0), 0)
+        for thread in np.unique(self.thread).tolist():
+            if thread in lost:
+                between = np.searchsorted(lost[thread], right, "left") - np.searchsorted(lost[thread], left, "right")
+                out += np.where(told & (self.thread == thread), np.maximum(between, 0), 0)
         return out
 
     def _most(self, ns: Ints) -> Bools:
@@ -231,31 +216,13 @@ class _Classifier:
         """Gaps at whose start the launching thread was in a blocking call: the device ran dry because the
         host waited."""
         scene, host = self.scene, self.scene.host
-        blocked_in = np.append(scene.blocked_in, -1)
-        self._in_blocking = blocked_in[self.owner] >= 0
-        at = blocked_in[host.innermost(self.thread, self.spans.start)]
+        self._in_blocking = self.facts.blocking[self.owner]
+        running = host.innermost(self.thread, self.spans.start)
+        at = np.where(running >= 0, scene.blocked_in[running], -1) if len(host) else running
         dried = (at >= 0) & ~self.queued
         self.sync = np.where(dried, host.row[at], -1) if len(host) else np.full(self.count, -1, np.int64)
         return dried
 
     def _profiler(self) -> Ints:
         """ns of each gap's host part under the profiler's own rows."""
-        trace = self.scene.trace
-        rows = np.flatnonzero(trace.kind == Kind.OVERHEAD)
-        start, end = union_of(trace.start[rows], self.scene.end[rows])
-        return covered_between(start, end, self.spans.start, self.returned)
-
-    def _other_device(self) -> Ints:
-        """ns of each gap in which another device works on what the same thread launched: a model split over
-        devices, in which each waits for its turn."""
-        trace = self.scene.trace
-        out = np.zeros(self.count, np.int64)
-        for other in self.others:
-            linked = other.rows[trace.launch[other.rows] >= 0]
-            by = trace.thread[trace.launch[linked]]
-            for thread in np.unique(self.thread).tolist():
-                rows = linked[by == thread]
-                start, end = union_of(trace.start[rows], self.scene.end[rows])
-                mine = covered_between(start, end, self.spans.start, self.spans.end)
-                out = np.maximum(out, np.where(self.thread == thread, mine, 0))
-        return out
+        return covered_between(*self.facts.overhead, self.spans.start, self.returned)

@@ -4,7 +4,7 @@ why."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,7 +39,8 @@ class Measures:
     signals: list[Signal] = field(default_factory=list)
     unknown: dict[str, str] = field(default_factory=dict)
     withheld: Mapping[str, str] = field(default_factory=dict)
-    """Signals of kernels that the reader says the capture cannot give, each with the reason."""
+    """Signals that the reader says the capture cannot give, each with the reason. A fallback that was seen is told all
+    the same: only that none was cannot be."""
 
     def take(self, name: str, value: Value | np.generic, window: str | None = None) -> None:
         """Keep one measurement, as a plain Python value."""
@@ -114,24 +115,41 @@ def _measure_batch(steps: tuple[Step, ...], out: Measures) -> None:
     running = [step.decode_requests for step in steps if step.decode_requests]
     if running:
         out.take("serving.running", float(np.mean(running)), f"mean of {len(running)} steps that decode")
-    phases = [step.phase for step in steps]
-    if any(phases):
-        out.take("serving.prefill_run_steps", longest_prefill_run(phases))
+    if any(step.phase for step in steps):
+        out.take("serving.prefill_run_steps", longest_prefill_run(steps))
 
 
-def longest_prefill_run(phases: list[str]) -> int:
-    """Longest run of prefill steps with steps that decode on both sides: only then were decodes surely
-    pending."""
-    longest = run = 0
-    decoding = False
-    for phase in phases:
-        if phase == "prefill":
-            run += decoding
+def longest_prefill_run(steps: Sequence[Step]) -> int:
+    """Longest run of prefill steps with steps that decode on both sides, and more requests decoding after it than it
+    can have brought in: only then were decodes surely pending. Where the names do not count requests, all are taken to
+    have been."""
+    longest, decoding = 0, False
+    run: list[Step] = []
+    for step in steps:
+        if step.phase == "prefill":
+            run += [step] if decoding else []
             continue
-        if phase in ("decode", "mixed"):
-            longest, decoding = max(longest, run), True
-        run = 0
+        if step.phase in ("decode", "mixed"):
+            longest, decoding = max(longest, len(run) if _kept_waiting(run, step.decode_requests) else 0), True
+        run = []
     return longest
+
+
+def _kept_waiting(run: Sequence[Step], after: int | None) -> bool:
+    """Whether requests that decode after a run of prefills, `after` many, were running before it. Prompts of one length
+    look like chunks of one prompt: where as many decode as all steps computed prompts for, they are these."""
+    return after is None or (after > _brought_in(run) and after != sum(step.prefill_requests or 0 for step in run))
+
+
+def _brought_in(run: Sequence[Step]) -> int:
+    """The most requests whose prompts a run of prefill steps can have finished; 0 where the names do not tell. A step
+    of one request that fills the largest chunk, where that came twice, goes on with the same prompt in the next."""
+    tokens = [step.prefill_tokens or 0 for step in run]
+    largest = max(tokens, default=0)
+    chunk = largest if tokens.count(largest) >= 2 else 0
+    going_on = [step.prefill_requests == 1 and 0 < chunk == many for step, many in zip(run, tokens, strict=True)]
+    going_on = [*going_on[:-1], False] if run else []
+    return sum(0 if more else step.prefill_requests or 0 for step, more in zip(run, going_on, strict=True))
 
 
 # -- the device

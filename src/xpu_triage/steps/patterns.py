@@ -37,9 +37,10 @@ COMPILE = re.compile(
 every launch."""
 
 HOST_EXCHANGE = re.compile(
-    r"gloo|mpi:|\bbarrier|wait_tensor|TCPStore|(gather|broadcast|scatter|send|recv|reduce)_(object|pyobj)(_list)?\b"
+    r"gloo|mpi:|\bbarrier|wait_tensor|TCPStore|(gather|broadcast|scatter|send|recv|reduce)_object(_list)?\b"
+    r"|(gather|broadcast|scatter|reduce|point_to_point)_pyobj\b"
     r"|_distributed_c10d\.Work|distributed_c10d\.py\(\d+\): \w*wait", re.I)
-"""Ranks that talk to each other through the host."""
+"""Ranks that talk to each other through the host. `recv_pyobj` and `send_pyobj` are ZeroMQ's, the front end's queue."""
 
 COLLECTIVE = re.compile(r"^c10d::\w+")
 """A collective's operator. It is an exchange through the host where nothing below it launches device work."""
@@ -67,6 +68,13 @@ def is_wait(frame: str) -> bool:
     """
     return bool(_WAIT_FRAME.search(frame)) and not _STREAM_WAIT.search(frame)
 
+
+ASKS_FOR_WORK = re.compile(
+    r": _*(try_)?(recv|receive|fetch|poll|pull|read|drain)\w*_(requests?|reqs?)$"
+    r"|: get_next_\w*batch_to_run$|: _?prepare_and_schedule_batch$|: _?process_input_queue$")
+"""Functions that an engine's loop calls once in each pass, to see whether there is something to run: SGLang's
+`recv_requests` and `get_next_batch_to_run`, TensorRT-LLM's `_fetch_new_requests`, LightLLM's `_try_read_new_reqs`,
+vLLM's `_process_input_queue`."""
 
 EVENT_LOOP = re.compile(
     r"run_until_complete|run_forever|(uvloop|asyncio).*: (run|_run_once)$|asyncio/(runners|base_events)\.py",
@@ -100,6 +108,12 @@ NOT_COMPUTE = re.compile(
     r"|^(c10d|symm_mem|nccl|gloo|autograd|profiler|torch::autograd|inductor|triton)\b|record_param_comms")
 """Operators that move, make or read back tensors, and those of exchanges and of the machinery: none of them
 computes."""
+
+MODULE_CALL = re.compile(r"^nn\.Module:|nn/modules/module\.py\(\d+\): _(wrapped_)?call_impl$")
+"""Frames of one call of a model, or of a part of one."""
+
+REGION = re.compile(r"CompiledFxGraph|Torch-Compiled Region|^CompiledFunction")
+"""Rows in which a compiled part of a model runs once."""
 
 PLUMBING = re.compile(r"::(_local_scalar_dense|_to_copy)$|^record_param_comms$")
 """Operators that nobody calls by name: what they do is known by the operator around them (`aten::item`,

@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from ..trace import Kind
-from .fallback import Fallbacks
+from .fallback import Fallbacks, without_copies
 from .host_measures import site_of
 from .idle_causes import GapWork
 from .intervals import total_within
@@ -55,9 +55,8 @@ def about_device(scene: Scene, time: DeviceTime, work: GapWork, fallbacks: Fallb
     if len(time.rows) < FEW_EVENTS:
         notes.append(f"only {len(time.rows)} device events")
     notes += _lost_launches(scene) + _waits_in_queue(scene, time) + _hidden_syncs(scene)
-    if fallbacks.doubt:
-        notes.append(fallbacks.doubt)
     op = fallbacks.heaviest(scene.left, scene.right)
+    notes += [doubt for doubt in (fallbacks.doubt, "" if op else without_copies(scene)) if doubt]
     if op is not None:
         ns = fallbacks.total(scene.left, scene.right)
         notes.append(f"{op} ran on a CPU, with the model on the device: {spoken(ns)} in all, copies included")

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from ..trace import NOT_LINKED, Ints, Kind, Trace
+from .gap_facts import GapFacts
 from .host import Host, NameTable
 from .intervals import Bools
 from .patterns import COLLECTIVE, COPY_DIRECTION, DEVICE_LAUNCH, HOST_EXCHANGE, QUEUED, TO_DEVICE, TO_HOST
@@ -103,6 +104,11 @@ class Scene:
             queued = np.asarray(self.host.below(self.host_rows(QUEUED, Kind.RUNTIME).astype(np.int64)) > 0)
             found |= self.host_rows(COLLECTIVE, Kind.HOST_OP) & ~self.launched_below & ~queued
         return found
+
+    @cached_property
+    def gap_facts(self) -> GapFacts:
+        """What the rules of idle ask of the host and of all devices."""
+        return GapFacts(self)
 
     @cached_property
     def self_ns(self) -> Ints:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..trace import FIRST_DEVICE_KIND, Ints, Kind, Trace
 from .anchor import FEWEST, find_anchor
-from .host import NameTable
+from .host import Host, NameTable
 from .results import Step, Steps
 from .step_names import (
     StepName,
@@ -43,7 +43,7 @@ _MARKS = (Kind.ANNOTATION, Kind.HOST_OP)
 """Kinds under which the profilers file a step's mark (Ascend files `ProfilerStep` under operators)."""
 
 
-def find_steps(trace: Trace, names: NameTable | None = None) -> Steps:
+def find_steps(trace: Trace, names: NameTable | None = None, host: Host | None = None) -> Steps:
     """The steps of a capture: by annotation, else by a recurring anchor, else one window over all of it.
 
     A step's window runs from its start to the next step's start, the last one's to the later of its own end
@@ -56,7 +56,7 @@ def find_steps(trace: Trace, names: NameTable | None = None) -> Steps:
     if steps is not None:
         return steps
     marks = _by_frame(trace, names)
-    if marks is None and (found := find_anchor(trace, names)) is not None:
+    if marks is None and (found := find_anchor(trace, names, host or Host(trace))) is not None:
         marks = found.rows
     if marks is not None:
         start = trace.start[marks]

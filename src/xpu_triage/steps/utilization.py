@@ -15,6 +15,11 @@ PART_KINDS = {"compute": Kind.KERNEL, "comm": Kind.COMM, "copy": Kind.COPY}
 alone."""
 
 
+MOST_DEVICES = 256
+"""Devices that are looked at. A node has 16, or some ten more where each is cut into parts; thousands are a capture
+that numbers something else as devices."""
+
+
 @dataclass(frozen=True, eq=False)
 class DeviceTime:
     """One device's rows and how its busy time divides.
@@ -50,10 +55,17 @@ class IdleSpans:
 
 
 def devices_of(trace: Trace, steps: Steps) -> list[DeviceTime]:
-    """Every device that has rows, the busiest within the window first."""
+    """The devices that have rows, the busiest within the window first; at most `MOST_DEVICES`, those with most work."""
     on_device = np.flatnonzero(trace.kind >= FIRST_DEVICE_KIND)
-    times = [device_time(trace, steps, on_device[trace.device[on_device] == d], d)
-             for d in np.unique(trace.device[on_device]).tolist()]
+    device = trace.device[on_device]
+    order = np.argsort(device, kind="stable")
+    groups = np.split(on_device[order], np.flatnonzero(np.diff(device[order])) + 1) if len(order) else []
+    if len(groups) > MOST_DEVICES:
+        inside = np.minimum(trace.end[on_device], steps.end) - np.maximum(trace.start[on_device], steps.start)
+        work = np.bincount(device, np.maximum(inside, 0))
+        most = np.argsort([-work[trace.device[rows[0]]] for rows in groups], kind="stable")
+        groups = [groups[i] for i in most[:MOST_DEVICES].tolist()]
+    times = [device_time(trace, steps, rows, int(trace.device[rows[0]])) for rows in groups]
     return sorted(times, key=lambda t: (-int(t.busy.sum()), t.device))
 
 

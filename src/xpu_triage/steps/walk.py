@@ -30,12 +30,14 @@ def walk(trace: Trace) -> Walk:
     """Utilization, step time and bisection of one trace. Pure: reads nothing, and leaves the trace as it
     is."""
     names = NameTable(trace)
-    steps = find_steps(trace, names)
+    host = Host(trace)
+    steps = find_steps(trace, names, host)
     times = devices_of(trace, steps)
     lead_rows = times[0].rows if times else np.zeros(0, np.int64)
-    scene = Scene(trace, names, Host(trace), steps, lead_rows)
-    withheld = {name: why for name, why in trace.cannot.items() if name.startswith("kernel.")}
+    scene = Scene(trace, names, host, steps, lead_rows)
+    withheld = {name: why for name, why in trace.cannot.items() if not name.startswith("fallback.")}
     out = Measures(trace.source, window_in_words(scene), withheld=withheld)
+    out.unknown |= withheld
     measure_steps(scene, out)
     return _with_devices(scene, times, out) if times else _without_device(scene, out)
 
@@ -44,7 +46,7 @@ def _with_devices(scene: Scene, times: list[DeviceTime], out: Measures) -> Walk:
     trace, notes = scene.trace, list(scene.steps.notes)
     fallbacks = find_fallbacks(scene)
     lead = times[0]
-    work = classify(scene, lead, times[1:], fallbacks)
+    work = classify(scene, lead, fallbacks)
     findings = find_causes(scene, lead, work, fallbacks)
     measure_device(scene, lead, work.gaps, out)
     measure_fallback(scene, fallbacks, work.gaps, out)
@@ -52,11 +54,12 @@ def _with_devices(scene: Scene, times: list[DeviceTime], out: Measures) -> Walk:
     notes += about_device(scene, lead, work, fallbacks)
     uses = [_use(trace, lead, work.gaps)]
     del work  # its pieces are the largest thing in memory
-    for i in range(1, len(times)):
-        others = times[:i] + times[i + 1:]
-        uses.append(_use(trace, times[i], classify(scene, times[i], others, fallbacks).gaps))
-    if len(uses) > 1:
-        notes.append(f"{len(uses)} devices: the figures are those of {uses[0].device}, the busiest")
+    uses += [_use(trace, time, classify(scene, time, fallbacks).gaps) for time in times[1:]]
+    count = len(np.unique(trace.device[trace.on_device]))
+    if count > 1:
+        notes.append(f"{count:,} devices: the figures are those of {uses[0].device}, the busiest")
+    if count > len(uses):
+        notes.append(f"of {count:,} devices the {len(uses)} with most work were looked at")
     return Walk(trace, scene.steps, tuple(uses), findings, tuple(out.signals), out.unknown, tuple(notes))
 
 

@@ -21,6 +21,8 @@ HIGH_POWER = 0.4
 HIGH_POWER_W = 200.0
 """The same where the limit is not known: accelerators idle below 150 W."""
 MEMORY_HELD = 0.3
+MEMORY_FREE = 0.1
+"""Memory in use ÷ present up to which no weights and no cache are on a device."""
 DISAGREE = 0.2
 """Difference between two tools that is worth a word."""
 
@@ -44,6 +46,9 @@ def remarks(device: Device, devices: Sequence[Device]) -> Iterator[str]:
     if used is not None and used <= STILL and (device.memory or 0.0) >= MEMORY_HELD:
         yield (f"{name} reads {used:.0%} busy and holds {device.memory or 0.0:.0%} of its memory: held says what is "
                "allocated, not that anything runs")
+    if device.loaded and device.memory is not None and device.memory <= MEMORY_FREE:
+        yield (f"{name} holds {device.memory:.0%} of its memory while requests run: the model is not on it, or the "
+               "requests run on another device than this one")
     yield from _unknown_use(devices)
 
 

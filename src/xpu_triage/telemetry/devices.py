@@ -16,6 +16,7 @@ from ..samples import Fact, Floats, Samples, Series
 from ..signals import Signal, Value
 from ..text import clean
 from .device_remarks import DISAGREE, remarks
+from .hosts import Host, hosts
 from .measured import Measured
 
 Spans = Sequence[tuple[float, float]]
@@ -84,11 +85,22 @@ class Device:
     facts: tuple[Fact, ...]
     silent: dict[str, str]
     """Quantities that a tool has a column for and no figure (`N/A`, `-`), and the tool."""
+    host: str = ""
+    """By its first file; empty where all files are of one host."""
+
+    @property
+    def title(self) -> str:
+        return f"device {clean(self.name)}" + (f" of {self.host}" if self.host else "")
 
     def mean(self, quantity: str) -> float | None:
         """None where there is no reading."""
         found = self.best.get(quantity)
         return found.mean if found is not None and len(found.known) else None
+
+    @property
+    def loaded(self) -> bool:
+        """Some readings are known to be from while requests ran."""
+        return any(found.loaded and len(found.known) for found in self.best.values())
 
     @property
     def memory(self) -> float | None:
@@ -107,10 +119,13 @@ class Device:
 def measure(samples: Sequence[Samples], *, busy_spans: Spans | None = None) -> Measured:
     """The device's signals. `busy_spans`: when requests ran, in seconds since the epoch; None where that is not known.
     Readings outside them do not count, where their times can be compared."""
-    devices = [device for device in _devices(samples, busy_spans) if device.best]
+    found = hosts(samples)
+    devices = [device for host in found for device in _devices(host, busy_spans) if device.best]
     if not devices:
         return Measured()
-    chosen, how = _chosen(devices, samples)
+    chosen, how = _chosen(devices, found)
+    elsewhere = [device for device in devices if device.host != chosen.host]
+    devices = [device for device in devices if device.host == chosen.host]
     signals: list[Signal] = []
     unknown: dict[str, str] = {}
     for name, quantity in (("device.utilization_fraction", "utilization"),
@@ -122,19 +137,33 @@ def measure(samples: Sequence[Samples], *, busy_spans: Spans | None = None) -> M
     under_load = _is_loaded(chosen)
     _clocks(chosen, how, under_load, signals, unknown)
     _limits(chosen, how, under_load, signals, unknown)
-    return Measured(tuple(signals), unknown, (*remarks(chosen, devices), *_scope(devices, busy_spans)))
+    return Measured(tuple(signals), unknown, (*_of_hosts(chosen, elsewhere), *remarks(chosen, devices),
+                                              *_scope(devices, busy_spans)))
 
 
-def _devices(samples: Sequence[Samples], spans: Spans | None) -> list[Device]:
-    names = sorted({series.of for each in samples for series in each.series if series.kind == "device"}, key=_natural)
-    return [_device(name, samples, spans) for name in names]
+def _devices(host: Host, spans: Spans | None) -> list[Device]:
+    names = sorted({series.of for each in host.samples for series in each.series if series.kind == "device"},
+                   key=_natural)
+    return [_device(name, host, spans) for name in names]
+
+
+def _of_hosts(chosen: Device, elsewhere: Sequence[Device]) -> Iterator[str]:
+    """Which host's readings these are, and what the others read."""
+    if not elsewhere:
+        return
+    others = {device.host: device for device in sorted(elsewhere, key=lambda one: one.mean("utilization") or 0.0)}
+    read = ", ".join(f"{host} {'?' if (used := device.mean('utilization')) is None else f'{used:.0%}'}"
+                     for host, device in sorted(others.items())[:4])
+    yield (f"readings of {len(others) + 1} hosts: those of {chosen.host} are used, where the busiest device is; the "
+           f"others' busiest: {read}. If another host serves, give its file alone")
 
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in name.replace(" ", "/").split("/"))
 
 
-def _device(name: str, samples: Sequence[Samples], spans: Spans | None) -> Device:
+def _device(name: str, host: Host, spans: Spans | None) -> Device:
+    samples = host.samples
     by_quantity: dict[str, dict[tuple[str, str], list[tuple[Samples, Series]]]] = {}
     for each in samples:
         for series in each.series:
@@ -150,7 +179,7 @@ def _device(name: str, samples: Sequence[Samples], spans: Spans | None) -> Devic
                   and _counts(fact, each.clock, spans))
     silent = {series.quantity: each.tool for each in samples for series in each.series
               if series.kind == "device" and series.of == name and series.quantity not in best}
-    return Device(name, best, others, facts, silent)
+    return Device(name, best, others, facts, silent, host.label)
 
 
 def _counts(fact: Fact, clock: str, spans: Spans | None) -> bool:
@@ -177,11 +206,11 @@ def _joined(parts: Sequence[tuple[Samples, Series]], spans: Spans | None) -> Rea
                     int((~inside & ~np.isnan(values)).sum()))
 
 
-def _chosen(devices: Sequence[Device], samples: Sequence[Samples]) -> tuple[Device, str]:
+def _chosen(devices: Sequence[Device], found: Sequence[Host]) -> tuple[Device, str]:
     """The busiest of the devices that serve, and how that was told."""
-    with_process = {fact.value for each in samples for fact in each.facts
+    with_process = {(host.label, fact.value) for host in found for each in host.samples for fact in each.facts
                     if fact.kind == "process" and fact.name == "device"}
-    serving = [device for device in devices if device.name in with_process]
+    serving = [device for device in devices if (device.host, device.name) in with_process]
     how = "with a process on it"
     if not serving:
         serving = [device for device in devices if (device.memory or 0.0) >= HELD]
@@ -196,7 +225,7 @@ def _chosen(devices: Sequence[Device], samples: Sequence[Samples]) -> tuple[Devi
     chosen = max(serving, key=busy)
     if len(devices) == 1:
         return chosen, ""
-    where = f"device {clean(chosen.name)}, " + ("the busiest" if len(serving) > 1 else "the only one")
+    where = f"{chosen.title}, " + ("the busiest" if len(serving) > 1 else "the only one")
     where += f" of {len(serving)}" if len(serving) > 1 else ""
     where += f" {how} (of {len(devices)})" if how else ""
     used = [value for device in serving if device is not chosen and (value := device.mean("utilization")) is not None]

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """One exported metric that gives a quantity."""
 
@@ -31,9 +32,12 @@ class Source:
 class Engine:
     name: str
     gauges: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
+    """Names of one quantity: a newer and an older one, of which a server has one. `running_limit` alone lists limits
+    of different things that hold at once, and the smallest binds."""
     counters: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
     histograms: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
 
+    @cached_property
     def monotone(self) -> frozenset[str]:
         """Names, below the prefix, that never fall while a server lives."""
         counted = {source.name + end for sources in self.counters.values() for source in sources
@@ -152,7 +156,7 @@ TENSORRT_LLM = Engine(
         "waiting": _named("num_requests_waiting"),
         "kv_usage": _named("kv_cache_utilization"),
         "hit_rate": _named("kv_cache_hit_rate"),
-        "running_limit": _named("max_num_active_requests", "max_batch_size_runtime"),
+        "running_limit": _named("max_batch_size_runtime", "max_num_active_requests"),
         "iteration_s": _named("iteration_latency_seconds"),
     },
     counters={

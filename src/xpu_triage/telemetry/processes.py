@@ -19,6 +19,9 @@ WHOLE_MACHINE = ("top", "pidstat")
 """Tools that list all processes of the machine: only those of a known role are of the service."""
 
 
+WHILE_IDLE = " while no request ran in the engine"
+
+
 @dataclass(frozen=True)
 class _Process:
     pid: str
@@ -34,22 +37,26 @@ class _Process:
 
 def measure(samples: Sequence[Samples], *, busy_spans: Spans | None = None) -> Measured:
     """CPU of the busiest process of the service, its role, its siblings, and the whole machine. `busy_spans`: when
-    requests ran, in seconds since the epoch; readings outside them do not count where their times can be compared."""
+    requests ran in the engine, in seconds since the epoch; readings outside them do not count where their times can be
+    compared. Where none ran at all, every reading counts and the window says so: a front end that is full while the
+    engine gets nothing is a fault of its own."""
+    idle = busy_spans is not None and not busy_spans
+    spans = None if idle else busy_spans
     found: list[_Process] = []
     signals: list[Signal] = []
     strangers = 0
     loads: list[tuple[Floats, str]] = []
     for each in samples:
-        read = _processes(each, busy_spans)
+        read = _processes(each, spans)
         of_service = [one for one in read if one.role or not each.tool.startswith(WHOLE_MACHINE)]
         strangers += len(read) - len(of_service)
         found += of_service
         loads += [(values, each.source) for series in each.of("host_cpu", "host")
-                  if len(values := _inside(series, each, busy_spans)[1])]
+                  if len(values := _inside(series, each, spans)[1])]
     unknown: dict[str, str] = {}
     notes: list[str] = []
     if found:
-        signals += _busiest(found, unknown)
+        signals += _busiest(found, unknown, WHILE_IDLE if idle else "")
         notes += _full_thread(max(found, key=_order))
     elif strangers:
         unknown["process.busiest_cpu_cores"] = (
@@ -57,7 +64,8 @@ def measure(samples: Sequence[Samples], *, busy_spans: Spans | None = None) -> M
     if loads:
         values, source = max(loads, key=lambda load: (len(load[0]), load[1]))
         signals.append(Signal("process.host_cpu_fraction", float(values.mean()), "os",
-                              f"{values.min():.0%}–{values.max():.0%}, {_count(len(values))}", source))
+                              f"{values.min():.0%}–{values.max():.0%}, {_count(len(values))}"
+                              + (WHILE_IDLE if idle else ""), source))
     return Measured(tuple(signals), unknown, tuple(notes))
 
 
@@ -65,11 +73,12 @@ def _order(process: _Process) -> tuple[float, str]:
     return process.cores, process.pid
 
 
-def _busiest(found: Sequence[_Process], unknown: dict[str, str]) -> list[Signal]:
+def _busiest(found: Sequence[_Process], unknown: dict[str, str], when: str) -> list[Signal]:
     top = max(found, key=_order)
     window = f"pid {clean(top.pid)}, {top.low:.2f}–{top.high:.2f} cores, {_count(top.readings)}"
     if top.span_s:
         window += f" over {top.span_s:,.0f} s"
+    window += when
     if top.busiest_thread is not None:
         window += f"; its busiest thread {top.busiest_thread:.2f}"
     signals = [Signal("process.busiest_cpu_cores", top.cores, "os", window, top.source)]

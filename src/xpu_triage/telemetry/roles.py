@@ -43,3 +43,17 @@ def role(title: str) -> str:
     """
     title = title[:1000]
     return next((role for pattern, role in _TITLES if pattern.search(title)), "")
+
+
+_CLIENTS = re.compile(
+    r"\b(?:benchmark|bench)_\w+(?:\.py)?\b|\b(?:vllm|sglang|lmdeploy)\s+bench\b|\bsglang\.bench_\w+"
+    r"|\bvllm\.benchmarks\b|\b(?:guidellm|aiperf|genai-perf|evalscope|llmeter|locust|lm_eval)\b", re.IGNORECASE)
+
+
+def is_client(title: str) -> bool:
+    """Whether a process makes the load and does not serve it.
+
+    >>> is_client("python benchmark_serving.py"), is_client("vllm serve model")
+    (True, False)
+    """
+    return _CLIENTS.search(title[:1000]) is not None

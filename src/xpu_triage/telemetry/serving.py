@@ -17,6 +17,7 @@ from ..units import figure
 from .engines import GIVES, LMDEPLOY
 from .measured import Measured
 from .scrape_runs import Change, Run, runs
+from .scrape_views import Who
 from .serving_basis import (
     NO_TIMES,
     TAKE_TWO,
@@ -28,9 +29,16 @@ from .serving_basis import (
     rounded,
     total,
 )
+from .serving_checks import mixed
 from .serving_latencies import latencies
 from .serving_steps import steps
 
+MIN_FOR_A_LIMIT = 3
+"""Scrapes from which a number of running requests that does not change is no chance."""
+SAME_NUMBER = 0.05
+"""Of the running requests: finished ones are replaced at the next step. Judgement."""
+FEW = 2
+"""Running requests up to which a limit would be unusual, and a stalled admission looks the same."""
 OFF = "metrics are announced but hold no sample: they are off"
 
 
@@ -44,8 +52,12 @@ def measure(scrapes: Sequence[Scrape]) -> Measured:
     if not found:
         return Measured()
     run = found[0]
+    if why := mixed(run):
+        run = Run(run.engine, run.views[-1:])
     out = Findings(run)
     out.notes += notes
+    if why:
+        _apart(out, why)
     if any(view.samples for view in run.views):
         load = load_of(run)
         _gauges(out, load)
@@ -56,6 +68,19 @@ def measure(scrapes: Sequence[Scrape]) -> Measured:
         _remarks(out)
     _off(out)
     return out.measured()
+
+
+_BETWEEN = ("generated", "computed", "preempted", "hits", "iterations", "step", "ttft", "gap", "per_token", "e2e",
+            "queue", "prefill", "prompt_length")
+"""Quantities that only a difference of two scrapes gives."""
+
+
+def _apart(out: Findings, why: str) -> None:
+    """Of scrapes that cannot be of one server only the last is read, for its gauges."""
+    out.notes.append(f"{why}. Only the last scrape is read")
+    for quantity in _BETWEEN:
+        for signal in GIVES[quantity]:
+            out.miss(signal, why)
 
 
 def _gauges(out: Findings, load: Load) -> None:
@@ -80,9 +105,39 @@ def _gauges(out: Findings, load: Load) -> None:
     reasons = _reasons(run)
     if reasons:
         out.give("serving.waiting_reason", max(reasons, key=lambda reason: reasons[reason]))
-    limits = [value for cells in run.gauge("running_limit") if (value := total(cells))]
-    if limits:
-        out.give("serving.running_limit", limits[-1])
+    _limit(out)
+    _reached(out, load)
+
+
+def _limit(out: Findings) -> None:
+    """Several limits hold at once, of each engine the smallest one; a limit of 0 is none."""
+    view = out.run.views[-1]
+    found: dict[Who, tuple[float, str]] = {}
+    for source in out.run.engine.gauges.get("running_limit", ()):
+        for who, limit in view.cells(source).items():
+            if limit > 0:
+                found[who] = min(found.get(who, (math.inf, "")), (limit, source.name))
+    if found:
+        names = ", ".join(sorted({name for _, name in found.values()}))
+        out.give("serving.running_limit", sum(limit for limit, _ in found.values()), f"the smallest, {names}")
+
+
+def _reached(out: Findings, load: Load) -> None:
+    """As many run at every scrape, and more wait at each: a limit is reached, whichever it is. No metric names it."""
+    run = out.run
+    running = [value for value in load.running if value is not None]
+    waiting = [value for cells in run.gauge("waiting") if (value := total(cells)) is not None]
+    if not MIN_FOR_A_LIMIT <= len(run.views) == len(running) == len(waiting):
+        return
+    low, high = min(running), max(running)
+    if low > FEW and high - low <= max(SAME_NUMBER * high, 1.0) and min(waiting) >= 1:
+        out.notes.append(f"{_range(running)} requests run at each of {len(running)} scrapes while {_range(waiting)} "
+                         "wait: as many as a limit lets run (--max-num-seqs, --max-running-requests, the cache). "
+                         "Whether it is set too low, the device tells")
+
+
+def _range(values: Sequence[float]) -> str:
+    return figure(min(values)) if min(values) == max(values) else f"{figure(min(values))} to {figure(max(values))}"
 
 
 def _readings(values: Sequence[float]) -> str:

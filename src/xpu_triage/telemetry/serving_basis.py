@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..signals import Signal, Value
 from .measured import Measured
-from .scrape_runs import Change, Run, Who
+from .scrape_runs import Change, Run
+from .scrape_views import Who
 
 TAKE_TWO = "take a second scrape"
 NO_TIMES = ("the dumps say not when they were taken; save each with its time in its name (curl -s …/metrics > "
@@ -66,12 +67,12 @@ def load_of(run: Run) -> Load:
     return Load(tuple(total(cells) for cells in run.gauge("running")), run.change("generated"))
 
 
-def total(cells: dict[Who, float]) -> float | None:
+def total(cells: Mapping[Who, float]) -> float | None:
     """Over the engines of a server."""
     return sum(cells.values()) if cells else None
 
 
-def largest(cells: dict[Who, float]) -> float | None:
+def largest(cells: Mapping[Who, float]) -> float | None:
     """The engine that has most."""
     return max(cells.values()) if cells else None
 

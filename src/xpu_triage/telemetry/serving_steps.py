@@ -4,13 +4,16 @@ as long as requests ran all the time."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
 from ..units import figure
 from .engines import Source
-from .scrape_runs import Run, View, Who
+from .scrape_runs import Run
+from .scrape_views import View, Who
 from .serving_basis import NO_TIMES, TAKE_TWO, Findings, Load, largest, miss_if_exported, rounded, total
+from .serving_checks import step_doubt
 from .serving_latencies import latency
 
 STEP_SPREAD = 1.3
@@ -43,24 +46,30 @@ def steps(out: Findings, load: Load) -> None:
 
 
 def _wall(out: Findings, source: Source) -> None:
-    """Δt ÷ Δiterations of each engine, over the intervals at both ends of which it had requests."""
+    """Δt ÷ Δiterations of each engine, over the intervals at both ends of which it had requests and in which nothing
+    that it times says that it had none in between: running at both ends is not running throughout."""
     run = out.run
     if not run.is_timed:
         out.miss("step.wall_ms", NO_TIMES)
         return
-    steps: dict[Who, list[float]] = {}
+    steps: dict[Who, list[tuple[float, float]]] = {}
+    doubts: list[str] = []
     for before, after in pairwise(run.views):
         seconds = (after.time or 0.0) - (before.time or 0.0)
         earlier = before.cells(source)
         for who, count in after.cells(source).items():
             made = count - earlier.get(who, math.inf)
             if seconds > 0 and made > 0 and _ran(run, who, before) and _ran(run, who, after):
-                steps.setdefault(who, []).append(seconds / made * 1000)
+                if doubt := step_doubt(run, who, before, after, seconds / made, made):
+                    doubts.append(doubt)
+                else:
+                    steps.setdefault(who, []).append((seconds / made * 1000, made))
     if not steps:
-        out.miss("step.wall_ms", "no interval with a request running at both its ends: time ÷ steps would count the "
-                 "time without work; scrape while the load runs")
+        out.miss("step.wall_ms", doubts[-1] if doubts else
+                 "no interval with a request running at both its ends: time ÷ steps would count the time without work; "
+                 "scrape while the load runs")
         return
-    each = [median(values) for values in steps.values()]
+    each = [_middle(values) for values in steps.values()]
     intervals = sum(map(len, steps.values()))
     words = f"median over {intervals} intervals under load" if intervals > 1 else "mean under load"
     remark = source.remark or "all steps, those with prefill among them"
@@ -68,7 +77,19 @@ def _wall(out: Findings, source: Source) -> None:
         words += f" of {len(each)} engines"
         if max(each) > STEP_SPREAD * min(each):
             out.notes.append(f"the engines' step times differ: {figure(min(each))} to {figure(max(each))} ms")
+    if doubts:
+        remark += f"; {len(doubts)} left out ({doubts[-1]})"
     out.give("step.wall_ms", rounded(median(each)), f"{words}; {remark}")
+
+
+def _middle(steps: Sequence[tuple[float, float]]) -> float:
+    """The mean of the interval that holds the middle step: an interval counts as often as it had steps."""
+    half, passed = sum(count for _, count in steps) / 2, 0.0
+    for value, count in sorted(steps):
+        passed += count
+        if passed > half:
+            return value
+    return max(steps)[0]
 
 
 def _ran(run: Run, who: Who, view: View) -> bool:

@@ -47,6 +47,10 @@ class Look:
     device: bool = False
     """Code is at work that only a run on a device has."""
     cpu_build: bool = False
+    engine: bool = False
+    """Code of an inference engine, or of the server before it, is on the stack."""
+    client: bool = False
+    """Code of a load generator is on the stack."""
 
     @property
     def samples(self) -> int:
@@ -65,6 +69,10 @@ def look(stack: Stack) -> Look:
     at = next((frame for frame, one in zip(stack.frames, told, strict=True) if one.python and not one.wrapper),
               stack.frames[first] if first < len(told) else stack.frames[0])
     called = [one.own for one in told if one.python]
+    if known(at).library and not known(at).syncs and any(names.PREPARES.match(one) for one in called):
+        # the framework's function says less than the engine's that prepares with it
+        at = next((frame for frame, one in zip(stack.frames, told, strict=True)
+                   if one.python and not one.wrapper and not one.library), at)
     doing, name, fallback = _doing(stack, stack.frames[:first], told, called, at)
     return Look(
         stack, doing, at, name,
@@ -76,7 +84,9 @@ def look(stack: Stack) -> Look:
         start_up=any(names.START_UP.match(one) for one in called),
         compiles=any(one.compiles for one in told),
         device=fallback or any(one.device for one in told),
-        cpu_build=any(one.cpu_build for one in told))
+        cpu_build=any(one.cpu_build for one in told),
+        engine=any(one.engine for one in told),
+        client=any(one.client for one in told))
 
 
 def place(frame: Frame) -> str:
@@ -100,6 +110,8 @@ def _doing(stack: Stack, inner: Sequence[Frame], told: Sequence[Known], called: 
         caller = next((frame for frame, one in zip(stack.frames, told, strict=True)
                        if one.python and not one.wrapper and not one.library), at)
         return Doing.DEVICE, f"{blocking or names.own_name(at.function)} in {caller}", False
+    if python and names.TOKEN_WAIT.match(known(at).own) and not any(one.native for one in told):
+        return Doing.DEVICE, str(at), False
     if (launch := next((frame for frame in inner if names.LAUNCH.match(frame.function)), None)) is not None:
         return Doing.LAUNCH, place(launch), False
     if stack.active is False or not python:

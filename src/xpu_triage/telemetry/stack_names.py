@@ -52,6 +52,22 @@ MODEL_STEP = re.compile(
 """Functions of a thread that runs the model: vLLM's worker, SGLang's scheduler, TGI, TensorRT-LLM, LMDeploy, or a
 module's forward."""
 
+ENGINE_STEP = re.compile(
+    r"^(execute_model|sample_tokens|forward_batch_\w+|event_loop_(?:normal|overlap|pp)\w*|run_batch|worker_busy_loop"
+    r"|_executor_loop\w*|compile_or_warm_up_model|generate_token)$")
+"""Functions that only an engine's step has. A module's forward is not among them: training calls it too."""
+
+ENGINE_FILE = re.compile(
+    r"(^|/)(vllm(?:_\w+)?|sglang|sgl_kernel|text_generation_server|tensorrt_llm|lmdeploy|mindie\w*|fastdeploy|xllm"
+    r"|aphrodite|llama_cpp|mlc_llm|exllamav\d\w*|ktransformers|uvicorn|starlette|fastapi|hypercorn|gunicorn|granian"
+    r"|transformers/generation|xpu_triage/lab)/")
+"""Code of inference engines, and of the servers before them."""
+
+CLIENT_FILE = re.compile(
+    r"(^|/)(?:vllm|sglang|tensorrt_llm|lmdeploy)/(?:benchmarks?/|entrypoints/cli/benchmark/|bench_\w+|profile_\w+\.py)"
+    r"|(^|/)(?:benchmark|bench)_\w+\.py$|(^|/)(guidellm|aiperf|genai_perf|evalscope|llmeter|locust|lm_eval)/")
+"""Code of load generators, some of which ship inside an engine's package."""
+
 START_UP = re.compile(
     r"^(compile_or_warm_up_model|\w*warm_?up\w*|capture_(model|graphs?)|init_(device|cuda)_graphs|profile_run"
     r"|determine_(available_memory|num_available_blocks)|_initialize_kv_caches|load_model|load_weights)$")
@@ -66,6 +82,10 @@ USUAL_WAIT = re.compile(
     r"^(_to_list|get_output|resolve_\w*batch_result|process_batch_result\w*|_bookkeeping_sync|_?update_requests"
     r"|synchronize_input_prep)$")
 """Where an engine waits for the tokens of a step, once a step and by design."""
+
+TOKEN_WAIT = re.compile(r"^(_to_list|get_output|resolve_(?:last_)?batch_result|synchronize_input_prep)$")
+"""Functions that do nothing but wait for a step's tokens and hand them on. Without native frames a stack ends in them
+while they wait."""
 
 SYNC_PYTHON = re.compile(
     r"(^|/)(torch|torch_\w+|paddle\w*|habana_frameworks|mindspore)/\S*: (current_stream_)?synchronize$")
@@ -125,12 +145,17 @@ class Known:
     compiles: bool
     device: bool
     cpu_build: bool
+    engine: bool
+    """Code of an inference engine or of a server."""
+    client: bool
+    """Code of a load generator."""
 
 
 @lru_cache(maxsize=16_384)
 def known(frame: Frame) -> Known:
     """Of a frame, whatever stack it is in. Recordings repeat few frames many times."""
     python, own, as_traced = is_python(frame), own_name(frame.function), profiler_name(frame)
+    client = python and bool(CLIENT_FILE.search(frame.file))
     return Known(
         python=python,
         native=not python and bool(frame.file) and not frame.file.startswith("<"),
@@ -143,6 +168,8 @@ def known(frame: Frame) -> Known:
         compiles=python and bool(COMPILE.search(as_traced)),
         device=bool(DEVICE_PYTHON.search(frame.file) if python else DEVICE_LIBRARY.match(frame.file)),
         cpu_build=python and bool(CPU_BUILD.search(f"{own} {frame.function} {frame.file}")),
+        engine=python and not client and bool(ENGINE_FILE.search(frame.file) or ENGINE_STEP.match(own)),
+        client=client,
     )
 
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
-from ..samples import Stack, Stacks
+from ..samples import Stacks
 from ..signals import Signal, Value
 from ..text import clean
 from .measured import Measured
-from .stack_looks import Doing, Look, look, place
-from .stack_names import known
+from .stack_looks import Doing, Look, place
+from .stack_threads import Thread, gathered, is_timed, leading, of_service, pid, seen_in
 
 MIN_LOOKS = 5
 """Looks from which on a share is stated."""
@@ -46,40 +45,6 @@ class Row:
     """Looks with this function anywhere on the stack."""
 
 
-@dataclass(frozen=True)
-class _Thread:
-    """Everything seen of one thread of one process."""
-
-    process: str
-    thread: str
-    looks: tuple[Look, ...]
-
-    def count(self, wanted: Callable[[Look], bool]) -> int:
-        return sum(one.samples for one in self.looks if wanted(one))
-
-    @property
-    def seen(self) -> int:
-        return self.count(lambda one: True)
-
-    @property
-    def busy(self) -> int:
-        return self.count(lambda one: one.busy)
-
-    @property
-    def engaged(self) -> int:
-        """Busy, or held by the device."""
-        return self.count(lambda one: one.busy or one.doing is Doing.DEVICE)
-
-    @property
-    def model(self) -> bool:
-        return any(one.model for one in self.looks)
-
-    @property
-    def title(self) -> str:
-        thread = f"thread {self.thread}" if self.thread[:1].isdigit() else self.thread
-        return f"{thread} of {self.process}" if self.process else thread
-
-
 def interval(seen: int, of: int) -> tuple[float, float]:
     """The 95 % interval (Wilson 1927) of a share that was seen `seen` times in `of` looks; `of` is at least 1."""
     share = seen / of
@@ -96,10 +61,13 @@ def measure(stacks: Sequence[Stacks]) -> Measured:
         return Measured()
     notes = [note for one in sorted(stacks, key=lambda one: one.source) for note in one.notes]
     stacks = _of_one_kind(stacks, notes)
-    threads = _threads(stacks)
-    lead = _lead(threads)
+    threads, others = of_service(gathered(stacks))
+    lead = leading(threads)
     if lead is None:
-        return Measured(unknown={"host.top_op": "no thread of these stacks runs Python code"}, notes=tuple(notes))
+        why = _not_of_service(others) if others else "no thread of these stacks runs Python code"
+        return Measured(unknown={"host.top_op": why}, notes=tuple(notes))
+    if others:
+        notes.append(f"left out: {_names(others)} (neither title nor frames show an inference service)")
     said = _Said(stacks, lead)
     lead = said.after_start_up(lead, notes)
     unknown: dict[str, str] = {}
@@ -111,7 +79,7 @@ def measure(stacks: Sequence[Stacks]) -> Measured:
 
 def profile(stacks: Sequence[Stacks]) -> list[Row]:
     """The thread that runs the model as a table, most samples first. The samples add up to all looks at it."""
-    lead = _lead(_threads(_of_one_kind(stacks, [])))
+    lead = leading(of_service(gathered(_of_one_kind(stacks, [])))[0])
     if lead is None:
         return []
     anywhere: Counter[str] = Counter()
@@ -140,75 +108,28 @@ def folded(stacks: Sequence[Stacks]) -> list[str]:
     """All stacks as folded lines (`process;thread;root;…;leaf count`), equal ones added up, most samples first: what a
     flame graph is drawn from. The counts add up to all samples."""
     counts: Counter[str] = Counter()
-    for one in _all(stacks):
+    for one in seen_in(stacks):
         parts = [one.process, one.thread, *(str(frame) for frame in reversed(one.frames))]
         counts[";".join(clean(part).replace(";", ",") for part in parts if part)] += one.samples
     return [f"{line} {count}" for line, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
 
-# ---- whose thread
-
-
 def _of_one_kind(stacks: Sequence[Stacks], notes: list[str]) -> Sequence[Stacks]:
     """Looks and milliseconds do not add up: where both are there, the looks."""
-    counted = [one for one in stacks if not _is_timed(one)]
+    counted = [one for one in stacks if not is_timed(one)]
     if counted and len(counted) < len(stacks):
         notes.append("a profile of times beside looks that are counted: left out")
     return counted or stacks
 
 
-def _is_timed(stacks: Stacks) -> bool:
-    return stacks.tool.endswith("(times)")
+def _not_of_service(others: Sequence[str]) -> str:
+    return (f"{_names(others)}: neither title nor frames show an inference service. Dump the process that runs the "
+            "model (a worker, a scheduler)")
 
 
-def _all(stacks: Iterable[Stacks]) -> list[Stack]:
-    return [stack for one in stacks for stack in one.stacks if stack.frames and stack.samples > 0]
-
-
-def _threads(stacks: Sequence[Stacks]) -> list[_Thread]:
-    """Everything by process and thread. Dumps of one process, with its title or without, are of one process."""
-    looks = sorted(map(look, _all(stacks)), key=lambda one: (_pid(one.stack.process), _thread_of(one.stack)))
-    found = []
-    for (_, thread), group in groupby(looks, key=lambda one: (_pid(one.stack.process), _thread_of(one.stack))):
-        members = tuple(sorted(group, key=lambda one: (one.name, repr(one.stack))))
-        found.append(_Thread(max((one.stack.process for one in members), key=lambda name: (len(name), name)), thread,
-                             members))
-    return found
-
-
-def _pid(process: str) -> str:
-    first = process.split(" ")[0]
-    return first if first.isdigit() else process
-
-
-def _thread_of(stack: Stack) -> str:
-    """A thread's name; where the tool gives none, what it started with: recordings mix all threads otherwise."""
-    if stack.thread:
-        return stack.thread
-    python = [frame for frame in reversed(stack.frames) if known(frame).python]
-    if not python or known(python[0]).own not in ("_bootstrap", "_bootstrap_inner"):
-        return "main thread"
-    first = next((frame for frame in python if frame.file != "threading.py"), python[-1])
-    return f"thread of {first.function}"
-
-
-def _lead(threads: Sequence[_Thread]) -> _Thread | None:
-    """The thread whose time is the step's: the one that runs the model, the rank with most work first. Where that one
-    waits for work most of the time and another process works, that other one is what everybody waits for."""
-    def weight(one: _Thread) -> tuple[float, ...]:
-        return (one.engaged, one.busy, one.thread.lower().startswith("main"), one.seen)
-
-    python = [one for one in threads if any(seen.python for seen in one.looks)]
-    ranked = sorted(sorted(python, key=lambda one: (one.process, one.thread)), key=weight, reverse=True)
-    models = [one for one in ranked if one.model]
-    if not models:
-        return next(iter(ranked), None)
-    best = models[0]
-    if best.engaged >= 0.5 * best.seen:
-        return best
-    elsewhere = (one for one in ranked
-                 if not one.model and _pid(one.process) != _pid(best.process) and one.busy >= 0.5 * one.seen)
-    return next(elsewhere, best)
+def _names(others: Sequence[str]) -> str:
+    named = [clean(one) or "a process without a name" for one in sorted(others)]
+    return ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
 
 
 # ---- what is said of it
@@ -217,11 +138,11 @@ def _lead(threads: Sequence[_Thread]) -> _Thread | None:
 class _Said:
     """Words and signals about one thread."""
 
-    def __init__(self, stacks: Sequence[Stacks], lead: _Thread) -> None:
+    def __init__(self, stacks: Sequence[Stacks], lead: Thread) -> None:
         sources = sorted({one.source for one in stacks if any(
-            _pid(stack.process) == _pid(lead.process) for stack in one.stacks)})
+            pid(stack.process) == pid(lead.process) for stack in one.stacks)})
         self.source = sources[0] if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
-        self.timed = any(map(_is_timed, stacks))
+        self.timed = any(map(is_timed, stacks))
         dumps = all("dump" in one.tool or one.tool == "faulthandler" for one in stacks)
         self.unit = "ms" if self.timed else "dumps" if dumps else "samples"
 
@@ -237,14 +158,14 @@ class _Said:
     def enough(self, seen: int, of: int) -> bool:
         return of >= MIN_LOOKS and seen >= MIN_SEEN
 
-    def signal(self, name: str, value: Value, seen: int, of: int, lead: _Thread) -> Signal:
+    def signal(self, name: str, value: Value, seen: int, of: int, lead: Thread) -> Signal:
         when = ", starting up" if lead.count(lambda one: one.start_up) else ""
         return Signal(name, value, "stacks", f"{self.share(seen, of)}: {lead.title}{when}", self.source)
 
     def few(self, seen: int, of: int) -> str:
         return f"{self.share(seen, of)}: a share needs {MIN_LOOKS} looks or more and {MIN_SEEN} that agree"
 
-    def after_start_up(self, lead: _Thread, notes: list[str]) -> _Thread:
+    def after_start_up(self, lead: Thread, notes: list[str]) -> Thread:
         """The thread without its looks from before the first request, where there are others."""
         before = lead.count(lambda one: one.start_up)
         if not before:
@@ -253,9 +174,9 @@ class _Said:
             notes.append(f"{lead.title} is starting up or capturing shapes, not serving: this is no step")
             return lead
         notes.append(f"{self.share(before, lead.seen)} are from start-up or capture: left out")
-        return _Thread(lead.process, lead.thread, tuple(one for one in lead.looks if not one.start_up))
+        return Thread(lead.process, lead.thread, tuple(one for one in lead.looks if not one.start_up))
 
-    def top(self, lead: _Thread, unknown: dict[str, str], notes: list[str]) -> list[Signal]:
+    def top(self, lead: Thread, unknown: dict[str, str], notes: list[str]) -> list[Signal]:
         busy = Counter[str]()
         for one in lead.looks:
             if one.busy:
@@ -282,10 +203,10 @@ class _Said:
             unknown["host.top_op_fraction"] = self.few(seen, of)
         return signals
 
-    def fallback(self, lead: _Thread, threads: Sequence[_Thread], unknown: dict[str, str]) -> list[Signal]:
+    def fallback(self, lead: Thread, threads: Sequence[Thread], unknown: dict[str, str]) -> list[Signal]:
         """An operator seen on a CPU, in a process that is meant for a device. Absent is never none."""
         native = lead.count(lambda one: one.native)
-        ours = [one for thread in threads if _pid(thread.process) == _pid(lead.process) for one in thread.looks]
+        ours = [one for thread in threads if pid(thread.process) == pid(lead.process) for one in thread.looks]
         counts = Counter[str]()
         for one in lead.looks:
             if one.doing is Doing.ON_CPU:
@@ -311,7 +232,7 @@ class _Said:
             unknown["fallback.fraction"] = self.few(total, native)
         return signals
 
-    def sync(self, lead: _Thread, unknown: dict[str, str], notes: list[str]) -> list[Signal]:
+    def sync(self, lead: Thread, unknown: dict[str, str], notes: list[str]) -> list[Signal]:
         """The call that blocks most often. The wait for a step's tokens is where every step ends, and no such site."""
         sites, usual = Counter[str](), Counter[str]()
         for one in lead.looks:
@@ -330,7 +251,7 @@ class _Said:
         return [self.signal("sync.site", site, seen, lead.seen, lead)]
 
 
-def _safe_name(one: Look, lead: _Thread) -> str:
+def _safe_name(one: Look, lead: Thread) -> str:
     """An operator's own name says that it ran on a host for a model on a device. In a run meant for the CPU it is where
     it belongs, and the function that calls it is the better name."""
     if one.doing is Doing.ON_CPU and any(other.cpu_build for other in lead.looks):
@@ -338,14 +259,14 @@ def _safe_name(one: Look, lead: _Thread) -> str:
     return one.name
 
 
-def _waits(lead: _Thread) -> str:
+def _waits(lead: Thread) -> str:
     counts = Counter[str]()
     for one in lead.looks:
         counts[f"{one.doing}, {one.name}"] += one.samples
     return min(counts, key=lambda name: (-counts[name], name))
 
 
-def _tell_waits(lead: _Thread, threads: Sequence[_Thread], notes: list[str], said: _Said) -> None:
+def _tell_waits(lead: Thread, threads: Sequence[Thread], notes: list[str], said: _Said) -> None:
     """Who waits for whom."""
     waiting = lead.count(lambda one: one.doing is Doing.WAIT)
     if 2 * waiting > lead.seen:
@@ -357,12 +278,12 @@ def _tell_waits(lead: _Thread, threads: Sequence[_Thread], notes: list[str], sai
         notes.append(f"{lead.title} is asleep in {said.share(asleep, lead.seen)}: it waits for the device, a lock or "
                      "another process, and the frames do not tell which")
     for other in threads:
-        if other.model and not lead.model and _pid(other.process) != _pid(lead.process):
+        if other.model and not lead.model and pid(other.process) != pid(lead.process):
             idle = other.count(lambda one: one.doing is Doing.WAIT)
             notes.append(f"{other.title}, which runs the model, waits for work in {said.share(idle, other.seen)}; "
                          f"{lead.title} is at work meanwhile")
             return
-    ranks = {_pid(other.process) for other in threads if other.model}
+    ranks = {pid(other.process) for other in threads if other.model}
     if lead.model and len(ranks) > 1:
         notes.append(f"{len(ranks)} processes run the model; {lead.title} was seen at work most often and is the one "
                      "that is told")

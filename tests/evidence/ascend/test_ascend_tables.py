@@ -74,6 +74,44 @@ def test_a_table_without_a_row_is_refused(tmp_path: Path, content: str) -> None:
         ascend.read(path)
 
 
+TASKS = "kernel_name,kernel_type,stream_id,task_id,task_time(us),task_start(us),task_stop(us)\n"
+
+
+def test_the_tasks_of_the_scheduler_are_work_copies_exchanges_and_marks(tmp_path: Path) -> None:
+    path = tmp_path / "task_time_20250101.csv"
+    path.write_text(TASKS + "MatMul,KERNEL_AICORE,2,1,10,1736.5,1746.5\nMEMCPY_ASYNC,MEMCPY_ASYNC,2,2,5,1750,1755\n"
+                    "x,EVENT_WAIT,2,3,900,1760,2660\nCast,KERNEL_AICPU,2,4,30,1770,1800\nx,COMMUNICATION,3,5,7,1900,1907\n")
+    trace = ascend.read(path)
+    assert [Kind(kind).name for kind in trace.kind.tolist()] == ["KERNEL", "COPY", "KERNEL", "COMM"]
+    assert trace.name_of(2) == "Cast (AI_CPU)"
+    assert trace.dur.tolist() == [10_000, 5_000, 30_000, 7_000]
+    assert (trace.counts.events, trace.counts.repeated, trace.counts.kept) == (5, 1, 4)
+    assert "copies" not in trace.notes[0]
+    assert "device.copy_fraction" not in trace.cannot
+
+
+def test_a_table_without_copies_does_not_say_that_there_were_none(tmp_path: Path) -> None:
+    trace = ascend.read(serving_run(3).operations(tmp_path / "kernel_details.csv"))
+    assert "no copies" in trace.cannot["device.copy_fraction"]
+
+
+@pytest.mark.parametrize("header", [
+    "Device_id,Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Block Num",
+    "Step Id,Duration(us),Name,Start Time(us),Type,Accelerator,Stream ID",
+    "Device_id,Op Name,OP Type,Task Type,Task Start Time(us),Task Duration(us),Task Wait Time(us),Block Dim",
+    "Model Name,Model ID,Task ID,Stream ID,Infer ID,Op Name,OP Type,OP State,Task Type,Task Start Time(us),"
+    "Task Duration(us),Task Wait Time(us),Block Dim,Mix Block Dim,HF32 Eligible"])
+def test_operations_are_found_by_their_columns_in_every_version(tmp_path: Path, header: str) -> None:
+    figures = {"Name": "k", "Op Name": "k", "Type": "Cast", "OP Type": "Cast", "Accelerator Core": "AI_CPU",
+               "Accelerator": "AI_CPU", "Task Type": "AI_CPU", "Start Time(us)": "1736408883704643.25\t",
+               "Task Start Time(us)": "1736408883704643.25", "Duration(us)": "5.5", "Task Duration(us)": "5.5"}
+    path = tmp_path / "operations.csv"
+    path.write_text(header + "\n" + ",".join(figures.get(name, "N/A") for name in header.split(",")) + "\n")
+    assert ascend.kind_of(path, path.read_bytes()) == ascend.OPERATIONS
+    trace = ascend.read(path)
+    assert (trace.name_of(0), trace.dur.tolist()) == ("Cast (AI_CPU)", [5500])
+
+
 # -- summaries
 def signals(path: Path) -> dict[str, object]:
     return {signal.name: signal.value for signal in tables.read(path).signals}
@@ -183,6 +221,30 @@ def test_summaries_without_a_trace_stand_for_themselves(tmp_path: Path) -> None:
     summary = tmp_path / "step_trace_time.csv"
     summary.write_text(STEPS)
     assert ascend.members(kinds(tmp_path)) == {operations: operations, summary: summary}
+
+
+def test_what_msprof_wrote_below_a_run_is_the_same_run(tmp_path: Path) -> None:
+    run = tmp_path / "host_1_2025_ascend_pt"
+    inner, below = run / "ASCEND_PROFILER_OUTPUT", run / "PROF_000001_2025_ABC"
+    files = {inner / "trace_view.json": ascend.TRACE, inner / "ascend_pytorch_profiler_0.db": ascend.DATABASE,
+             below / "msprof_1.db": ascend.DATABASE, below / "timeline" / "msprof_1.json": ascend.TRACE,
+             below / "timeline" / "op_summary_1.csv": ascend.OPERATIONS}
+    assert set(ascend.members(files.items()).values()) == {inner / "trace_view.json"}
+    alone = {path: kind for path, kind in files.items() if below in path.parents}
+    assert len(set(ascend.members(alone.items()).values())) == 1
+
+
+def test_runs_of_two_processes_or_devices_stay_two(tmp_path: Path) -> None:
+    for folders in (("PROF_000001_1_A", "PROF_000002_1_B"), ("PROF_000001_1_A/device_0", "PROF_000001_1_A/device_1")):
+        paths = [tmp_path / folder / "timeline" / "msprof.json" for folder in folders]
+        assert ascend.members([(path, ascend.TRACE) for path in paths]) == {path: path for path in paths}
+
+
+def test_the_slices_of_a_long_trace_are_all_read(tmp_path: Path) -> None:
+    slices = [tmp_path / f"msprof_slice_{i}_2025.json" for i in range(3)]
+    table = tmp_path / "op_summary_slice_0_2025.csv"
+    found = ascend.members([*((path, ascend.TRACE) for path in slices), (table, ascend.OPERATIONS)])
+    assert found == {**{path: path for path in slices}, table: slices[0]}
 
 
 def test_runs_of_two_ranks_stay_two(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_level0_does_not_exclude_a_fallback(tmp_path: Path) -> None:
 
 def test_level1_shows_the_cores_it_has_and_no_reason_against_it(tmp_path: Path) -> None:
     trace = ascend.read(serving_run(4).text(tmp_path))
-    assert "cannot" not in trace.meta
+    assert set(trace.cannot) == {"sync.copy_ms"}            # the blocking copies down have no length
     assert values(trace)["kernel.top_core"] == "AI_CORE"
 
 
@@ -194,6 +194,36 @@ def test_copies_go_where_the_profiler_or_the_operator_says(tmp_path: Path) -> No
     second = ascend.read(run.text(tmp_path / "2", 2))
     assert "MEMCPY_ASYNC" not in second.names
     assert len(rows(second, "MEMCPY_ASYNC host to device")) == 2
+
+
+def copies_between(waited: bool) -> AscendRun:
+    """Steps in which an operator computes between two copies; the host waits for the first of them, or launches on."""
+    run = serving_run(4)
+    run.host = [row for row in run.host if not row.name.endswith("@aclrtMemcpy")]
+    for step in range(4):
+        t = 2000.0 * step + 1300
+        for at in (t, t + 500):
+            op = run.row("aten::copy_", at, 30)
+            run.copy(run.call("AscendCL@aclrtMemcpyAsync", at + 5, 10), op, at + 12, 20)
+            if waited:
+                run.call("AscendCL@aclrtSynchronizeStream", at + 16, 17)
+        if not waited:
+            op = run.row("aten::add", t + 40, 20)
+            run.kernel(run.call("Node@launch", t + 45, 10), op, t + 60, 10)
+        run.row("aten::exponential_", t + 80, 400)
+    return run
+
+
+def test_a_copy_that_the_host_waits_for_could_feed_an_operator_on_the_host(tmp_path: Path) -> None:
+    found = walk(ascend.read(copies_between(waited=True).text(tmp_path, 1)))
+    assert "fallback.op" not in {signal.name for signal in found.signals}
+    assert "Level2" in found.unknown["fallback.op"]
+
+
+def test_copies_after_which_the_host_launches_on_feed_none(tmp_path: Path) -> None:
+    trace = ascend.read(copies_between(waited=False).text(tmp_path, 1))
+    assert "fallback.op" not in trace.cannot
+    assert "8 copies do not say where they go" in trace.cannot["sync.copy_ms"]
 
 
 # -- fallbacks
@@ -341,7 +371,31 @@ def test_device_rows_without_flows_and_ids_are_kept_unlinked(tmp_path: Path) -> 
     assert trace.launch[trace.on_device].tolist() == [NOT_LINKED]
 
 
+@pytest.mark.parametrize("form", [lambda events: {"traceEvents": events}, lambda events: [
+    {**event, "ts": float(event["ts"])} if "ts" in event else event for event in events]])
+def test_an_object_of_events_and_times_as_numbers_are_read_too(tmp_path: Path, form: Any) -> None:
+    run = serving_run(4)
+    path = tmp_path / "rewritten.json"
+    path.write_text(json.dumps(form(run.events())))
+    found, plain = values(ascend.read(path)), values(ascend.read(run.text(tmp_path / "plain", table=False)))
+    assert found["step.count"] == plain["step.count"]
+    assert found["device.busy_fraction"] == pytest.approx(plain["device.busy_fraction"], abs=1e-3)
+
+
 # -- words
+@pytest.mark.parametrize("name", ["aten::mm", "AddmmBackward0", "aclnnMm", "npu::npu_fusion_attention", "detach",
+                                  "autograd::engine::evaluate_function: MmBackward0", "record_param_comms"])
+def test_what_is_called_as_operators_are_is_one(name: str) -> None:
+    assert words.program_place("cpu_op", name) == words.Place.OPERATOR
+
+
+@pytest.mark.parametrize("name", ["execute_context_0(0)_generation_8(8)", "step[DECODE bs=32]", "## forward ##",
+                                  "Optimizer.step#Adam.step", "ProfilerStep#3", "iteration 7", "execute_model",
+                                  "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "nn.Module: Linear_0"])
+def test_a_range_that_the_program_marks_is_filed_under_operators_and_is_none(name: str) -> None:
+    assert words.program_place("cpu_op", name) == words.Place.ANNOTATION
+
+
 @pytest.mark.parametrize(("task", "name", "kind"), [
     ("AI_CORE", "x", Kind.KERNEL), ("AI_CPU", "x", Kind.KERNEL), ("MIX_AIC", "x", Kind.KERNEL), ("DSA_SQE", "x", 5),
     ("KERNEL_AICPU", "x", Kind.KERNEL), ("AIV_SQE", "x", Kind.KERNEL), ("Other", "aclnnAdd_Add", Kind.KERNEL),
@@ -351,7 +405,10 @@ def test_device_rows_without_flows_and_ids_are_kept_unlinked(tmp_path: Path) -> 
     ("EVENT_WAIT_SQE", "EVENT_WAIT", words.REPEATED), ("Notify Wait", "Notify Wait", words.REPEATED),
     ("WRITE_VALUE_SQE", "x", words.REPEATED), ("PLACE_HOLDER_SQE", "x", words.REPEATED),
     ("Other", "EVENT_RECORD", words.REPEATED), ("PROFILING_ENABLE", "PROFILING_ENABLE", words.REPEATED),
-    ("Writeback Data Context", "x", words.REPEATED)])
+    ("Writeback Data Context", "x", words.REPEATED), ("DAVID_EVENT_WAIT", "x", words.REPEATED),
+    ("Other", "DAVID_EVENT_RECORD", words.REPEATED), ("IPC_WAIT", "x", words.REPEATED), ("CCU_LAUNCH", "x", Kind.COMM),
+    ("AICPU_INFO_LOAD", "x", words.REPEATED), ("UB_DB_SEND", "x", Kind.COPY), ("UBDMA", "x", Kind.COPY),
+    ("FUSION_KERNEL", "x", Kind.KERNEL), ("communication", "AllGather", Kind.COMM), ("AI_Core", "x", Kind.KERNEL)])
 def test_task_types_are_what_the_profiler_means_by_them(task: str, name: str, kind: int) -> None:
     assert words.task_kind(task, name) == (kind, True)
 

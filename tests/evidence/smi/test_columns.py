@@ -8,8 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xpu_triage.errors import UnusableInput
 from xpu_triage.evidence.smi import columns
-from xpu_triage.evidence.smi.columns import Column, Place, Readings, converted, header, is_unknown, number, places
+from xpu_triage.evidence.smi.columns import (
+    Column,
+    Place,
+    Readings,
+    converted,
+    header,
+    is_unknown,
+    number,
+    opaque,
+    places,
+)
 from xpu_triage.evidence.smi.stamps import Clock, stamp
 
 
@@ -137,3 +148,23 @@ def test_what_is_converted_is_in_range(quantity: str, value: float, unit: str) -
     assert got is None or math.isfinite(got)
     if got is not None and columns.QUANTITIES[quantity] == "fraction":
         assert 0 <= got <= 1
+
+
+def test_an_identity_is_kept_as_a_word_that_tells_devices_apart_and_nothing_else() -> None:
+    readings = Readings()
+    heads = [header("uuid"), header("pci.bus_id"), header("power.draw [W]")]
+    table = (Column("power", ("power.draw",), "W"),)
+    for of, uuid in (("0", "GPU-11111111-aaaa"), ("1", "GPU-22222222-bbbb"), ("2", "gpu-11111111-AAAA "), ("3", "N/A")):
+        readings.pairs(heads, [uuid, "00000000:18:00.0", "70"], table, of=of)
+    said = {fact.of: fact.value for fact in readings.samples("tool", "x").facts if fact.name == "identity"}
+    assert said["0"] == said["2"] != said["1"]
+    assert "3" not in said
+    assert all(len(word) == 16 and "1111" not in word and "2222" not in word for word in said.values())
+    assert opaque("a") == opaque("A ") != opaque("b")
+
+
+def test_an_identity_alone_is_no_reading() -> None:
+    readings = Readings()
+    readings.pairs([header("uuid")], ["GPU-1"], (), of="0")
+    with pytest.raises(UnusableInput, match="without a reading"):
+        readings.samples("tool", "x")

@@ -23,6 +23,8 @@ GOOD = {
     "nvidia_query": "==============NVSMI LOG==============\n\nGPU 00000000:06:00.0\n    Product Name : A10\n"
                     "    Utilization\n        Gpu : 97 %\n    Processes\n        Process ID : 42\n"
                     "            Used GPU Memory : 9 MiB\n",
+    "intel_stats": "| Device ID           | 0    |\n| GPU Utilization (%) | 99.5 |\n| GPU Power (W)       | 97   |\n",
+    "rocm_list": "GPU[0] : GPU use (%): 7\nGPU[0] : Average Graphics Package Power (W): 36.0\n",
     "intel": "Timestamp, DeviceId, GPU Utilization (%), GPU Power (W)\n06:00:00.000, 0, 99.5, 120\n",
     "ascend_usages": "NPU ID : 0\nChip Count : 1\nHBM Capacity(MB) : 65536\nAicore Usage Rate(%) : 5\nChip ID : 0\n",
     "kunlun_columns": "0 0 - - 41 - - - 88 - - - - - - - - 1000 98304 7\n",

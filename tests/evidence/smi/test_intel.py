@@ -86,3 +86,12 @@ def test_of_two_programs_of_one_name_each_reader_takes_its_own() -> None:
     assert not kunlun_columns.matches(DUMP)
     assert kunlun_columns.matches(kunlun)
     assert not intel.matches(kunlun)
+
+
+def test_older_and_newer_versions_name_utilization_by_what_it_averages(tmp_path: Path) -> None:
+    samples = read(tmp_path, "Timestamp, DeviceId, Average % utilization of all GPU Engines, GPU Power (W), "
+                             "Throttle reason\n06:14:46.000, 0, 55.25, 88.50, \"power cap, thermal\"\n"
+                             "06:14:47.000, 0, 0.00, 14.59, Not Throttled\n")
+    assert values(samples)["0", "utilization"] == [0.5525, 0]
+    assert facts(samples, "limit_reason") == {"0": ["power cap, thermal", "none"]}
+    assert samples.skipped == 0

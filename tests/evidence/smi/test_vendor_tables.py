@@ -165,3 +165,16 @@ def test_amd_index_stands_in_the_second_line(tmp_path: Path) -> None:
         "memory_used": 149820, "memory_total": 196592}
     assert facts(samples, "1")["name"] == "...Instinct MI300X OAM"
     assert last(samples, "213534", "process")["device_memory"] == 29100     # VRAM, not GTT
+
+
+def test_amd_prints_sizes_of_one_column_in_several_units_and_they_are_kept_in_one(tmp_path: Path) -> None:
+    """MEM_USAGE holds `172.0 GB` beside `900.0 MB`."""
+    start = AMD.index("| Processes:")
+    head, rule = AMD[start:].splitlines()[1:3]
+    rows = [f"| {gpu:>4} {pid:>10}  python3                2.0 MB   {vram:>8}   {used:>8}   50.0 % |"
+            for gpu, pid, vram, used in ((0, 11, "170.0 GB", "172.0 GB"), (1, 12, "800.0 MB", "900.0 MB"))]
+    table = "\n".join([AMD[:start] + "| Processes:" + " " * 67 + "|", head, rule, *rows, AMD.splitlines()[-1], ""])
+    samples = amd_table.read(written(tmp_path, table))
+    assert last(samples, "11", "process") == {"device_memory": 170_000, "GTT_MEM": 2, "MEM_USAGE": 172_000, "CU %": 50}
+    assert last(samples, "12", "process")["MEM_USAGE"] == 900
+    assert {series.unit for series in samples.series if series.quantity == "MEM_USAGE"} == {"MB"}

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
@@ -14,25 +15,24 @@ from pathlib import Path
 from ...errors import UnusableInput
 from ...trace import Trace
 from ..chunks import Progress
+from ..sqlite_file import MAGIC
 from . import about, assemble, cores, csv_table, database, tables, trace_view
-from .sqlite_file import MAGIC, opened
 
 TRACE, DATABASE, OPERATIONS, SUMMARY = "trace_view.json", "database", "kernel_details.csv", "summary"
 _ORDER = (TRACE, DATABASE, OPERATIONS)
+_OUTPUT = "ASCEND_PROFILER_OUTPUT"
+_PART = re.compile(r"PROF_\d|device_\d+$")
+_SLICE = re.compile(r"_slice_\d+")
 _SNIFFED = 1 << 16
 
 
 def kind_of(path: Path, head: bytes) -> str:
-    """What a file that begins with `head` is: TRACE for a JSON list (its layers are looked for when it is read),
-    DATABASE, OPERATIONS, SUMMARY; empty for nothing of Ascend's. Raises OSError where it cannot be read."""
+    """What a file that begins with `head` is: TRACE for JSON of trace events (its layers are looked for when it is
+    read), DATABASE, OPERATIONS, SUMMARY; empty for nothing of Ascend's. Raises OSError where it cannot be read."""
     if head.startswith(MAGIC):
-        try:
-            with opened(path) as found:
-                return DATABASE if database.is_profile(found) else ""
-        except UnusableInput:
-            return ""
+        return DATABASE if database.is_profile(path) else ""
     text = head[:_SNIFFED].decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
-    if text.startswith("["):
+    if text.startswith("[") or (text.startswith("{") and '"traceEvents"' in text):
         return TRACE
     columns = csv_table.header(text)
     if cores.is_table(columns) and any(name in columns for name in cores.CORE):
@@ -69,25 +69,37 @@ def read(path: str | PathLike[str], *, progress: Progress | None = None) -> Trac
 
 
 def members(files: Iterable[tuple[Path, str]]) -> dict[Path, Path]:
-    """For files of Ascend kinds (path, kind) the file that is read in their stead, by folder: itself for the one that
-    leads its run. The trace leads, else the database, else the operations; the others say the same again. Summaries
-    that no trace or database lies beside stand for themselves."""
-    by_folder: dict[Path, list[tuple[Path, str]]] = {}
+    """For files of Ascend kinds (path, kind) the file that is read in their stead: itself for the one that leads its
+    run. The trace leads, else the database, else the operations; the others say the same again, except for the slices
+    that msprof cuts a long trace into. Summaries that no trace or database lies beside stand for themselves."""
+    runs: dict[Path, list[tuple[Path, str]]] = {}
     for path, kind in files:
-        by_folder.setdefault(path.parent, []).append((path, kind))
+        runs.setdefault(_run_of(path), []).append((path, kind))
     out: dict[Path, Path] = {}
-    for found in by_folder.values():
-        leads = [path for wanted in _ORDER for path, kind in found if kind == wanted]
-        kinds = {kind for _, kind in found}
+    for found in runs.values():
+        kinds = dict(found)
+        leads = sorted((path for path in kinds if kinds[path] in _ORDER),
+                       key=lambda path: (_ORDER.index(kinds[path]), path.parent.name != _OUTPUT, path))
         for path, kind in found:
-            own = not leads or (kind == SUMMARY and not kinds & {TRACE, DATABASE})
-            out[path] = path if own else leads[0]
+            lead = leads[0] if leads else path
+            own = kind == SUMMARY and not {TRACE, DATABASE} & set(kinds.values())
+            own |= kind == kinds[lead] and bool(_SLICE.search(path.name) and _SLICE.search(lead.name))
+            out[path] = path if own else lead
     return out
+
+
+def _run_of(path: Path) -> Path:
+    """The folder of the run that a file belongs to: torch_npu's or MindSpore's, which holds what msprof wrote below it;
+    else what msprof wrote of one device, or of one process; else the folder that it lies in."""
+    above = path.absolute().parents
+    whole = [folder for folder in above if folder.name.endswith(about.RUN)]
+    part = [folder for folder in above if _PART.match(folder.name)]
+    return (whole[-1:] or part[:1] or [path.absolute().parent])[0]
 
 
 def _lead_of(folder: Path) -> Path:
     """The file that is read for the run in a folder, or in its ASCEND_PROFILER_OUTPUT."""
-    for place in (folder, folder / "ASCEND_PROFILER_OUTPUT"):
+    for place in (folder, folder / _OUTPUT):
         files = sorted(path for path in place.iterdir() if path.is_file()) if place.is_dir() else []
         found = []
         for path in files:

@@ -12,11 +12,16 @@ import numpy as np
 
 from ...text import clean
 from ...trace import Kind
+from ..unshown import FALLBACKS, LAUNCHES, SYNCS, WAITS
+from . import cores
 from .run import Run
 from .words import GRAPH, Place, is_runtime_level
 
 MAX_INFO = 1 << 20
 """Bytes of `profiler_info_*.json` that are read."""
+
+RUN = ("_ascend_pt", "_ascend_ms")
+"""How the folder of one run ends: of torch_npu's profiler, of MindSpore's."""
 
 ABOVE = 2
 """Folders above a file in which `profiler_info_*.json` is looked for."""
@@ -27,8 +32,31 @@ _RANK = re.compile(r"_(\d{1,9})\.(json|db)$")
 _NO_CORES = ("{level} does not record on which kind of core a kernel ran, so that work on AI_CPU would not be seen. "
              "Record with profiler_level=Level1")
 _NO_CALLS = "{level} does not record the calls of CANN, synchronizations among them. Record with profiler_level=Level1"
+_WAITS = ("{level} does not record the calls of CANN: work of the host cannot be told from waiting for the device, nor "
+          "idle after a wait from idle while it launches. Record with profiler_level=Level1")
+_SILENT = ("{count:,} copies that the host waits for do not say where they go: an operator between two of them cannot "
+           "be told from other work of the host. Record with profiler_level=Level2")
+_UNMEASURED = ("{count:,} copies do not say where they go, or have no length: what crosses to the host and back is not "
+               "known")
+_NO_COPIES = "a table of device operations has no copies"
 _BLOCKING = ("{count:,} blocking copies say neither where they go nor how much they carry, at any level: an operator "
              "between two of them cannot be told from other work of the host")
+
+
+@dataclass(frozen=True)
+class Copies:
+    """What is not known of copies.
+
+    blocking   calls that block, of unknown direction, without a row of the device
+    placed     calls that block and bring data down, whose row of the device is made up: without length
+    silent     rows of the device of unknown direction
+    waited     of these, those that the host waits for before it launches anything else
+    """
+
+    blocking: int = 0
+    placed: int = 0
+    silent: int = 0
+    waited: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,21 +74,14 @@ class About:
     def format(self) -> str:
         return " ".join(filter(None, ("ascend", self.kind, self.level)))
 
-    def finished(self, run: Run, silent_copies: int) -> About:
-        """With what follows from the rows. `silent_copies`: blocking copies of unknown direction."""
+    def finished(self, run: Run, copies: Copies) -> About:
+        """With what follows from the rows."""
         level = self.level or _level_of(run)
-        cannot: dict[str, str] = {}
-        has_host = bool(len(run.host))
-        shown = level or "a profile without levels"
-        if has_host and not (run.host.place == Place.CALL).any():
-            why = _NO_CALLS.format(level=shown)
-            cannot |= dict.fromkeys(("sync.per_step", "sync.wait_fraction", "sync.gain_bound_fraction"), why)
         on_cpu = _about_cores(run)
-        if not run.cores_known and not on_cpu and (run.device.kind == Kind.KERNEL).any():
-            why = _NO_CORES.format(level=shown)
-            cannot |= dict.fromkeys(("fallback.op", "fallback.fraction", "kernel.top_core"), why)
-        elif silent_copies:
-            cannot |= dict.fromkeys(("fallback.op", "fallback.fraction"), _BLOCKING.format(count=silent_copies))
+        cannot = _cannot(run, copies, level or "a profile without levels", bool(on_cpu))
+        notes = [why for name, why in cannot.items() if name != "sync.copy_ms"]
+        if self.kind == cores.FILE and not (run.device.kind == Kind.COPY).any():
+            cannot["device.copy_fraction"] = _NO_COPIES
         meta: dict[str, Any] = dict(self.meta)
         if cannot:
             meta["cannot"] = cannot
@@ -68,8 +89,25 @@ class About:
             meta["profilerLevel"] = level
         if self.rank is not None:
             meta["distributedInfo"] = {"backend": "hccl", "rank": self.rank}
-        notes = (*self.notes, *dict.fromkeys(cannot.values()), *_about_graphs(run), *on_cpu)
-        return replace(self, level=level, meta=meta, notes=notes)
+        said = (*self.notes, *dict.fromkeys(notes), *_about_graphs(run), *on_cpu)
+        return replace(self, level=level, meta=meta, notes=said)
+
+
+def _cannot(run: Run, copies: Copies, level: str, on_cpu: bool) -> dict[str, str]:
+    """Signals that the rows cannot give, each with the reason. `on_cpu`: work on AI_CPU was seen."""
+    cannot: dict[str, str] = {}
+    if len(run.host) and not (run.host.place == Place.CALL).any():
+        cannot |= dict.fromkeys(SYNCS, _NO_CALLS.format(level=level))
+        cannot |= dict.fromkeys((*WAITS, *LAUNCHES), _WAITS.format(level=level))
+    if copies.silent or copies.placed:
+        cannot["sync.copy_ms"] = _UNMEASURED.format(count=copies.silent + copies.placed)
+    if not run.cores_known and not on_cpu and (run.device.kind == Kind.KERNEL).any():
+        cannot |= dict.fromkeys((*FALLBACKS, "kernel.top_core"), _NO_CORES.format(level=level))
+    elif copies.blocking:
+        cannot |= dict.fromkeys(FALLBACKS, _BLOCKING.format(count=copies.blocking))
+    elif copies.waited:
+        cannot |= dict.fromkeys(FALLBACKS, _SILENT.format(count=copies.waited))
+    return cannot
 
 
 def _level_of(run: Run) -> str:
@@ -114,7 +152,7 @@ def of(path: Path, kind: str) -> About:
             level, told = _read(info)
             return About(kind, level, told if told is not None else rank)
         folder = folder.parent
-        if not (folder.name.endswith("_ascend_pt") or (folder / "ASCEND_PROFILER_OUTPUT").is_dir()):
+        if not (folder.name.endswith(RUN) or (folder / "ASCEND_PROFILER_OUTPUT").is_dir()):
             break
     return About(kind, rank=rank)
 

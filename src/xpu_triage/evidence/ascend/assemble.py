@@ -13,7 +13,7 @@ from ...text import clean
 from ...trace import NOT_LINKED, Counts, Ints, Kind, Trace
 from .. import linking
 from ..kineto import STRAY_NS
-from .about import About
+from .about import About, Copies
 from .launches import Launches
 from .run import DeviceRows, HostRows, Run, at, device_rows
 from .words import BLOCKING_COPY, GRAPH, READ_BACK, Place, copy_name, direction_in, is_runtime_level
@@ -34,8 +34,11 @@ def trace(path: Path, run: Run, about: About) -> Trace:
     launches = Launches(run.host, run.device)
     kind = _host_kinds(run, launches)
     _tell_directions(run, launches)
-    unseen = _add_blocking_copies(run, launches)
-    return _joined(path, run, launches, kind, about.finished(run, unseen))
+    silent = _silent_copies(run)
+    waited = _waited_for(run, launches, silent)
+    blocking, placed = _add_blocking_copies(run, launches)
+    copies = Copies(blocking, placed, len(silent), waited)
+    return _joined(path, run, launches, kind, about.finished(run, copies))
 
 
 def _nothing(run: Run) -> str:
@@ -122,22 +125,43 @@ def _tell_directions(run: Run, launches: Launches) -> None:
                 break
 
 
-def _add_blocking_copies(run: Run, launches: Launches) -> int:
+def _silent_copies(run: Run) -> Ints:
+    """Device rows of copies of which nothing says where they go."""
+    told = np.array([bool(direction_in(name)) for name in run.names], bool)
+    device = run.device
+    return np.flatnonzero((device.kind == Kind.COPY) & ~told[device.name]) if len(device) else np.zeros(0, np.int64)
+
+
+def _waited_for(run: Run, launches: Launches, silent: Ints) -> int:
+    """How many of the silent copies the host waits for before it launches anything else. Data that an operator of the
+    host takes has to be there: the others bring none."""
+    host = run.host
+    copies = np.unique(host.start[launches.row[silent[launches.row[silent] >= 0]]])
+    sync = np.array([bool(linking.SYNC_CALL.search(name)) for name in run.names], bool)
+    waits = np.sort(host.start[np.flatnonzero((host.place == Place.CALL) & sync[host.name])]) if len(host) else copies
+    work = np.unique(host.start[launches.row[launches.row >= 0]])
+    last = np.int64(np.iinfo(np.int64).max)
+    wait = np.append(waits, last)[np.searchsorted(waits, copies, "right")]
+    after = np.append(work, last)[np.searchsorted(work, copies, "right")]
+    return int((wait < after).sum())
+
+
+def _add_blocking_copies(run: Run, launches: Launches) -> tuple[int, int]:
     """Copies that the host waits for (`aclrtMemcpy`) leave no row on the device. Those of read-backs are put at the
     end of their call, without length: that they happened and which way is known, how long they took is not.
 
-    Returns how many others there are, of unknown direction."""
+    Returns how many others there are, of unknown direction, and how many were placed."""
     host, device = run.host, run.device
     blocking = np.array([bool(BLOCKING_COPY.search(name)) for name in run.names], bool)
     calls = launches.outermost(np.flatnonzero((host.place == Place.CALL) & blocking[host.name]))
     calls = np.setdiff1d(calls, launches.row)
     if not len(calls) or not len(device):
-        return len(calls)
+        return len(calls), 0
     reads = np.array([bool(READ_BACK.match(name)) for name in run.names], bool)
     rows = np.flatnonzero((host.place == Place.OPERATOR) & reads[host.name])
     down = calls[launches.enclosed(rows, calls)]
     if not len(down):
-        return len(calls)
+        return len(calls), 0
     lead = int(np.bincount(device.device).argmax())
     run.streams = (*run.streams, f"{run.devices[lead]}/host copies")
     count = len(down)
@@ -150,7 +174,7 @@ def _add_blocking_copies(run: Run, launches: Launches) -> int:
     call = clean(_names_of(run, down[:1])[0])
     run.notes.append(f"{count:,} blocking copies to the host ({call}) left no device row: they are placed at the end "
                      "of their calls, without length")
-    return len(calls) - count
+    return len(calls) - count, count
 
 
 def _names_of(run: Run, rows: Ints) -> list[str]:

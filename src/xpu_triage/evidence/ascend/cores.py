@@ -1,4 +1,4 @@
-"""`kernel_details.csv` (and msprof's `op_summary_*.csv`): every operation on the device, with its kind of core."""
+"""`kernel_details.csv`, msprof's `op_summary_*.csv` and `task_time*.csv`: work of the device, with its kind of core."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ...trace import Kind
 from .. import times
 from . import csv_table
 from .run import Codes, Run, device_rows, host_rows
-from .words import COLLECTIVES, collective_name, core_of, kernel_name
+from .words import COLLECTIVES, REPEATED, collective_name, core_of, kernel_name, task_kind
 
 FILE = "kernel_details.csv"
-START = ("Start Time(us)", "Task Start Time(us)")
-DURATION = ("Duration(us)", "Task Duration(us)")
-NAME = ("Name", "Op Name")
+START = ("Start Time(us)", "Task Start Time(us)", "task_start(us)")
+DURATION = ("Duration(us)", "Task Duration(us)", "task_time(us)")
+NAME = ("Name", "Op Name", "kernel_name")
 TYPE = ("Type", "OP Type")
-CORE = ("Accelerator Core", "Task Type")
-DEVICE = ("Device_id", "Device ID", "Device Id")
-STREAM = ("Stream ID", "Stream Id")
+CORE = ("Accelerator Core", "Accelerator", "Task Type", "kernel_type")
+DEVICE = ("Device_id", "Device ID", "Device Id", "device_id")
+STREAM = ("Stream ID", "Stream Id", "stream_id")
 
 
 class Operation(NamedTuple):
@@ -87,26 +87,32 @@ def read(path: Path) -> Run:
     """The operations of a file alone: the device's side of a run, without its host."""
     names, devices, streams = Codes(), Codes(), Codes()
     rows: list[tuple[int, ...]] = []
-    unreadable = events = 0
+    unreadable = events = repeated = 0
     told = False
     for op in operations(path):
         events += 1
         if op is None:
             unreadable += 1
             continue
-        comm = op.core.upper() in ("HCCL", "COMMUNICATION") or op.name.lower().startswith(("hcom", "hccl"))
-        core = "" if comm else core_of(op.core)
+        kind, _ = task_kind(op.core, op.name)
+        if kind == REPEATED:
+            repeated += 1
+            continue
+        comm = kind == Kind.COMM
+        core = core_of(op.core) if kind == Kind.KERNEL else ""
         told |= bool(core)
         shown = collective_name(op.name) if comm else kernel_name(op.name, op.type, core)
         label = f"NPU {op.device}" if op.device else "NPU"
         lane = f"{label}/{COLLECTIVES[0] if comm else op.stream or '?'}"
-        rows.append((op.start, op.dur, names[clean(shown)], Kind.COMM if comm else Kind.KERNEL,
+        rows.append((op.start, op.dur, names[clean(shown)], kind,
                      devices[clean(label)], streams[clean(lane)]))
     table = np.array(rows, np.int64).reshape(-1, 6)
     device = device_rows(table[:, 0].copy(), table[:, 1].copy(), table[:, 2], table[:, 3], table[:, 4], table[:, 5],
                          np.full(len(table), -1, np.int64))
-    notes = ["a table of device operations alone: copies and the host are not in it, so that idle time has no cause"]
+    missing = "the host is" if (table[:, 3] == Kind.COPY).any() else "copies and the host are"
+    notes = [f"a table of device operations alone: {missing} not in it, so that idle time has no cause"]
     if unreadable:
         notes.append(f"{unreadable:,} rows could not be read: left out")
     return Run(host=host_rows([]), device=device, names=names, threads=(), devices=tuple(devices),
-               streams=tuple(streams), cores_known=told, events=events, unreadable=unreadable, notes=notes)
+               streams=tuple(streams), cores_known=told, events=events, repeated=repeated,
+               unreadable=unreadable, notes=notes)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UnusableInput
-from ...text import clean
+from ...text import clean, shorten
 from ...trace import Ints, Kind
 from .. import times
 from ..chunks import Progress, pieces
@@ -52,6 +52,7 @@ _pack = struct.Struct("<iiqd").pack
 _FLOW = np.dtype([("lane", "<i4"), ("start", "<i1"), ("id", "<i8")])
 _pack_flow = struct.Struct("<ibq").pack
 _ID = (1 << 63) - 1
+_WIDTH = 64                             # characters of a word that a sentence quotes
 _NO_MODEL = frozenset({4294967295, (1 << 64) - 1, -1})
 _FLOWS = ("HostToDevice", "async_npu")
 _NUMBERED = re.compile(r"labels NPU (\d+)$")
@@ -251,7 +252,7 @@ class _Placed:
         self._link(device, on_lane, threads)
         device, inside = self._without_members(device, on_lane)
         if self._unknown_tasks:
-            some = ", ".join(sorted(clean(task) for task in self._unknown_tasks)[:4])
+            some = ", ".join(sorted(shorten(clean(task), _WIDTH) for task in self._unknown_tasks)[:4])
             notes.append(f"task types that this reader does not know were taken for device work: they lie on a "
                          f"device's stream ({some})")
         left_out = np.flatnonzero(side == UNPLACED)

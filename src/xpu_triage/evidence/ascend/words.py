@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
+from ...steps.step_names import is_profiler_step, speaks_of_steps
 from ...trace import Kind
 from ..categories import REPEATED as REPEATED
 from ..categories import UNPLACED as UNPLACED
@@ -36,14 +37,24 @@ class Place(IntEnum):
 
 _PROGRAM = {"cpu_op": Place.OPERATOR, "python_function": Place.PYTHON, "enqueue": Place.ENQUEUE,
             "dequeue": Place.DEQUEUE, "user_annotation": Place.ANNOTATION, "mstx": Place.ANNOTATION, "gc": Place.PYTHON}
-_STEP = re.compile(r"ProfilerStep#\d+$")
+_OPERATOR = re.compile(r"\w+$|.*::")
+"""What an operator is called: `aten::mm`, `AddmmBackward0`, `aclnnMm`. torch_npu files the ranges that a program marks
+(`execute_context_0(0)_generation_8(8)`, `Optimizer.step#Adam.step`) under operators too."""
 _MARKS = (
     "EVENT_", "STREAM_", "NOTIFY_", "REMOTE_EVENT", "PLACE_HOLDER", "PROFILING_", "LABEL_", "MODEL_", "WRITE_VALUE",
     "MEM_WRITE_VALUE", "MEM_WAIT_VALUE", "CAPTURE_", "FLIP", "CALLBACK", "HOSTFUNC", "END_GRAPH", "BARRIER", "CMO",
-    "NOP", "TASK_TIMEOUT", "DEBUG_", "OVERFLOW", "GET_FLOAT_STATUS")
+    "NOP", "TASK_TIMEOUT", "DEBUG_", "OVERFLOW", "GET_FLOAT_STATUS", "IPC_RECORD", "IPC_WAIT", "SET_SQ_",
+    "UPDATE_ADDRESS", "AICPU_INFO_LOAD", "TSFW_", "CDQM")
 """Tasks with which streams wait for each other, or mark a place: no work."""
 
-_COPIES = ("MEMCPY", "PCIE_DMA", "SDMA", "UB_ASYNC_DMA", "ROCCE", "RDMA")
+_COPIES = ("MEMCPY", "PCIE_DMA", "SDMA", "UB_ASYNC_DMA", "UBDMA", "UB_DMA", "UB_DB_SEND", "UB_DIRECT_SEND",
+           "DIRECT_SEND", "ROCCE", "RDMA")
+_COLLECTIVE_UNIT = "CCU"
+"""The unit of newer chips that runs collectives."""
+
+_CHIP = re.compile(r"^(DAVID|STARS_?V2|V\d+)_")
+"""A chip's name before the type of a task (`DAVID_EVENT_WAIT`)."""
+
 _COLLECTIVE = re.compile(r"^(hcom|hccl)", re.I)
 _CORE = re.compile(r"AI_?C(ORE|PU)|^AI[CV]|AI_?VEC|MIX_?AI|^DSA|^VPC|^JPEG|^VQ6|^TOF|DVPP|^FFTS|^STARS|^MULTIPLE"
                    r"|^HOST_CPU|^FUSION|^KERNEL")
@@ -70,9 +81,12 @@ _CALL_LEVEL = {"acl": "AscendCL", "node": "Node", "runtime": "Runtime", "hccl": 
 
 def program_place(category: str, name: str) -> int:
     """The `Place` of a row of the Python layer, or UNPLACED."""
-    if _STEP.match(name):
+    place = _PROGRAM.get(category.lower(), UNPLACED)
+    if is_profiler_step(name):
         return Place.ANNOTATION
-    return _PROGRAM.get(category.lower(), UNPLACED)
+    if place == Place.OPERATOR and (not _OPERATOR.match(name) or ("::" not in name and speaks_of_steps(name))):
+        return Place.ANNOTATION
+    return place
 
 
 def call_name(level: str, name: str) -> str:
@@ -86,12 +100,12 @@ def is_runtime_level(name: str) -> bool:
 
 def task_kind(task_type: str, name: str) -> tuple[int, bool]:
     """The `Kind` of a device task, or REPEATED for what is no work; and whether its type is a known one."""
-    kind, known = _plain(task_type), True
-    if kind in _NOTHING and _plain(name).startswith((*_MARKS, *_COPIES)):
-        kind = _plain(name)                     # older versions say of most tasks only `Other`
+    kind, known = _CHIP.sub("", _plain(task_type)), True
+    if kind in _NOTHING and _CHIP.sub("", _plain(name)).startswith((*_MARKS, *_COPIES)):
+        kind = _CHIP.sub("", _plain(name))                     # older versions say of most tasks only `Other`
     if kind.startswith(_MARKS) or kind.endswith("_CONTEXT"):
         return REPEATED, known
-    if _COLLECTIVE.match(name) or kind in ("HCCL", "COMMUNICATION"):
+    if _COLLECTIVE.match(name) or kind in ("HCCL", "COMMUNICATION") or kind.startswith(_COLLECTIVE_UNIT):
         return Kind.COMM, known
     if kind.startswith(_COPIES):
         return Kind.COPY, known

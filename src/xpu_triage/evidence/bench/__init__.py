@@ -38,6 +38,7 @@ class Reader:
 
 
 READERS: tuple[Reader, ...] = (
+    Reader("xpu-triage baseline", "kept"),
     Reader("guidellm", "guidellm"),
     Reader("llmeter", "llmeter"),
     Reader("aiperf", "aiperf"),

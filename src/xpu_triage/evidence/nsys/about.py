@@ -10,7 +10,7 @@ from typing import Any
 
 from ...text import clean, shorten
 from ...trace import Ints
-from .database import MISSING, Database
+from ..sqlite_file import MISSING, Database
 from .names import Strings
 from .tables import THREAD_BITS
 

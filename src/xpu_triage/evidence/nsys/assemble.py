@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ...text import clean
 from ...trace import FIRST_DEVICE_KIND, NOT_LINKED, Ints, Kind
 from .. import linking
+from ..sqlite_file import MISSING
 from .about import About, pid_of
-from .database import MISSING
 from .names import Codes
 from .ranges import place_ranges, process_of
 from .tables import THREAD_BITS, Part, Tables, distinct_rows, groups_of

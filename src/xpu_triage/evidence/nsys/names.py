@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...text import clean
 from ...trace import Ints, Kind
-from .database import MISSING, Database
+from ..sqlite_file import MISSING, Database
 
 Codes = NDArray[np.int32]
 

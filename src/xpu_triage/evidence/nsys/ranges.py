@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...trace import Ints, Kind
-from .database import MISSING
+from ..sqlite_file import MISSING
 from .tables import THREAD_BITS, Part, Tables, groups_of
 
 LANES = 256

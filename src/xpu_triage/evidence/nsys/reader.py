@@ -11,11 +11,12 @@ from pathlib import Path
 
 from ...errors import UnusableInput
 from ...text import clean
-from ...trace import Counts, Kind, Trace
+from ...trace import FIRST_DEVICE_KIND, Counts, Kind, Trace
 from ..chunks import Progress, is_gzip
+from ..sqlite_file import MAGIC, Damaged, Database
+from ..unshown import FALLBACKS, LAUNCHES, SYNCS, WAITS
 from .about import About, read_about
 from .assemble import Assembled, assemble
-from .database import MAGIC, Damaged, Database
 from .tables import KNOWN, Tables, read_tables
 
 TODO = "Give what `nsys export --type sqlite` writes"
@@ -80,7 +81,7 @@ def _read(path: Path, database: Database, progress: Progress | None) -> Trace:
         thread=made.thread, correlation=made.correlation, launch=made.launch, blocking=made.blocking,
         names=made.names, devices=made.devices, streams=made.streams, threads=made.threads, counts=counts,
         notes=tuple(_notes(database, about, found, made, counts)), incomplete=bool(database.damage),
-        meta={**about.meta(made.gpus), **_cannot(found.whole_graphs)}, source=str(path),
+        meta={**about.meta(made.gpus), **_cannot(found, made)}, source=str(path),
         format=f"nsys {about.exporter}".strip())
 
 
@@ -109,11 +110,24 @@ def _notes(database: Database, about: About, found: Tables, made: Assembled, cou
     return notes + made.notes + _not_recorded(about, made)
 
 
-def _cannot(whole_graphs: int) -> dict[str, dict[str, str]]:
-    """What a graph recorded as one piece hides."""
-    why = "graph replays are recorded as one piece each: nsys profile --cuda-graph-trace=node shows their kernels"
-    names = ("kernel.per_step", "kernel.median_us") if whole_graphs else ()
-    return {"cannot": dict.fromkeys(names, why)} if names else {}
+_PIECES = "graph replays are recorded as one piece each: nsys profile --cuda-graph-trace=node shows their kernels"
+_NO_CALLS = ("no CUDA calls in the export: work of the host cannot be told from waiting for the device. Record with "
+             "nsys profile --trace=cuda,nvtx,osrt")
+_NO_NAMES = ("the export has no StringIds: calls have no names, so that those that wait are not known. Export it again "
+             "from the report")
+
+
+def _cannot(found: Tables, made: Assembled) -> dict[str, dict[str, str]]:
+    """`Trace.cannot`, as a capture's own words."""
+    kinds = set(made.kind.tolist())
+    cannot: dict[str, str] = {}
+    if found.whole_graphs:
+        cannot |= dict.fromkeys(("kernel.per_step", "kernel.median_us", "kernel.graph_fraction"), _PIECES)
+    if found.strings_missing:
+        cannot |= dict.fromkeys((*SYNCS, *WAITS), _NO_NAMES)
+    if Kind.RUNTIME not in kinds and max(kinds) >= FIRST_DEVICE_KIND:
+        cannot |= dict.fromkeys((*SYNCS, *WAITS, *LAUNCHES, *FALLBACKS), _NO_CALLS)
+    return {"cannot": cannot} if cannot else {}
 
 
 def _not_recorded(about: About, made: Assembled) -> list[str]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...trace import Ints, Kind
 from ..categories import device_kind
-from .database import MISSING, Database
+from ..sqlite_file import MISSING, Database
 from .names import Codes, CopyNames, Names, RangeNames, Strings, call_name, os_call_name, range_name
 
 ACTIVITY = "CUPTI_ACTIVITY_KIND_"

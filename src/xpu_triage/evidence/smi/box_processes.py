@@ -56,12 +56,19 @@ def record(table: Table, devices: Devices, into: Recorder) -> tuple[int, int]:
         into.add(pid, "device_memory", total, time=table.time, kind="process")
         for name, others in process.others.items():
             if len(others) == 1 and others[0].unit:
-                into.add(pid, name, others[0].number, time=table.time, kind="process", unit=others[0].unit)
+                number, unit = _one_unit(others[0])
+                into.add(pid, name, number, time=table.time, kind="process", unit=unit)
         if process.devices:
             process.facts["device"] = ", ".join(process.devices)
         for name, value in process.facts.items():
             into.say(pid, name, value, time=table.time, kind="process")
     return len(found), lost
+
+
+def _one_unit(value: Printed) -> tuple[float | None, str]:
+    """Bytes of every unit as MB: a table prints `2.0 MB` and `172.0 GB` in one column, as the size has it."""
+    megabytes, is_size = in_unit_of("device_memory", value)
+    return (megabytes, "MB") if is_size and value.unit.lower().endswith("b") else (value.number, value.unit)
 
 
 def _columns(header: Header) -> tuple[Sequence[Sequence[Label]], str]:

@@ -6,8 +6,10 @@ tool's own name, save what names a machine or a board.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -44,6 +46,10 @@ _UNKNOWN = frozenset(("", "-", "--", "n/a", "na", "nan", "null", "unknown", "unk
 _IDENTITY = re.compile(
     r"uuid|serial|guid|cliqueid|host ?name|\bbdf\b|\b(unique|board|host|bus|gpu virtual) id\b|\bpci(e)? bus\b"
     r"|\bpci (pci )?(bus|device|domain|sub|base)|chassis|tray|\bslot\b")
+_OWN = re.compile(r"\buuid\b|\bserial\b|\bunique id\b")
+"""Of these, what one board alone has. (Two hosts built alike have the same bus addresses.)"""
+_SALT = secrets.token_bytes(16)
+"""Drawn anew for every run: what is kept of an identity tells devices apart within the run and nothing after it."""
 _TEXT = re.compile(r"version|driver|firmware|vbios|inforom|compute_cap|\bdate\b|part number")
 
 
@@ -77,6 +83,8 @@ class Place:
     """Empty: kept under `name`."""
     dropped: bool = False
     """It names a machine or a board."""
+    own: bool = False
+    """It is dropped, and no other board has the same."""
     is_text: bool = False
 
 
@@ -95,6 +103,11 @@ def header(text: str, unit: str = "") -> Header:
     if match := _UNIT.fullmatch(name):
         name, unit = match[1], match[2]
     return Header(clean(shorten(name, 120)), key(name), clean(unit.strip()))
+
+
+def opaque(identity: str) -> str:
+    """A word that is equal for equal identities within one run of the program, and says nothing else."""
+    return hashlib.blake2b(identity.strip().lower().encode("utf-8", "replace"), digest_size=8, key=_SALT).hexdigest()
 
 
 def is_unknown(text: str) -> bool:
@@ -145,7 +158,7 @@ def _place(head: Header, column: Column | None) -> Place:
     if column is not None:
         return Place(head.name, head.unit or column.unit, column.quantity)
     words = re.sub(r"[ ._/-]+", " ", head.name.lower())
-    return Place(head.name, head.unit, dropped=_IDENTITY.search(words) is not None,
+    return Place(head.name, head.unit, dropped=_IDENTITY.search(words) is not None, own=_OWN.search(words) is not None,
                  is_text=_TEXT.search(head.name.lower()) is not None)
 
 
@@ -158,6 +171,7 @@ class Readings:
         self.skipped = 0
         self._notes: dict[str, None] = {}
         self._said: dict[tuple[str, str, str], str] = {}
+        self._identities: dict[str, str] = {}
 
     def note(self, text: str) -> None:
         """For the reader of the report; the same one once, and not more than a page of them."""
@@ -167,6 +181,8 @@ class Readings:
     def cell(self, place: Place, text: str, *, of: str, time: float | None = None, kind: str = "device") -> None:
         """One cell. What cannot be a value of its quantity is unknown, and counted."""
         if place.dropped:
+            if place.own and kind == "device" and not is_unknown(text):
+                self._identities.setdefault(of, opaque(text))
             return
         name = place.quantity or place.name
         if place.quantity and place.quantity not in QUANTITIES:
@@ -208,5 +224,7 @@ class Readings:
         """All of it. Raises UnusableInput where there is nothing."""
         if not len(self.recorder):
             raise UnusableInput(f"{tool} output without a reading", where=path, todo="Give the whole output")
+        for of, identity in self._identities.items():
+            self.recorder.say(of, "identity", identity)
         return self.recorder.samples(tool, fspath(path), clock=self.clock.counts_from, interval_s=interval_s,
                                      skipped=self.skipped, notes=dict.fromkeys((*notes, *self._notes)))

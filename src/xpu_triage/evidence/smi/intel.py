@@ -6,6 +6,7 @@ The other program of this name, Kunlun's, prints no such header. `GPU Memory Uti
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -17,7 +18,7 @@ from ..lines import lines
 from .columns import LOOKED_AT, Column, Header, Place, Readings, header, is_unknown, places
 
 TABLE = (
-    Column("utilization", ("gpu utilization",), "%"),
+    Column("utilization", ("gpu utilization", "average % utilization of all gpu engines"), "%"),
     Column("memory_activity", ("gpu memory bandwidth utilization",), "%"),
     Column("memory_used_fraction", ("gpu memory utilization",), "%"),
     Column("memory_used", ("gpu memory used",), "MiB"),
@@ -72,11 +73,19 @@ def _rows(text: Iterator[str], width: int, readings: Readings) -> Iterator[list[
     for line in text:
         if not line.strip() or _HEADER.match(line):
             continue
-        cells = [cell.strip() for cell in line.split(",")]
+        cells = [cell.strip().strip('"') for cell in _split(line)]
         if len(cells) == width:
             yield cells
         else:
             readings.skipped += 1
+
+
+def _split(line: str) -> list[str]:
+    """Reasons may stand in quotes, with commas between them."""
+    try:
+        return next(csv.reader([line], skipinitialspace=True)) if '"' in line else line.split(",")
+    except (csv.Error, StopIteration):
+        return line.split(",")
 
 
 def _of(cells: list[str], at: dict[str, int]) -> str | None:

@@ -1,8 +1,8 @@
-"""An SQLite file that somebody else wrote, as columns: read only, and bounded whatever it holds.
+"""A profiler's SQLite file as columns: read only, and bounded whatever it holds.
 
 Nothing in the file is run. Only ordinary tables are read (a view or a virtual table of a known name is not one), no
 generated column is asked for, and a query ends after a number of steps that follows from the size of the file: the
-pages of a damaged or hostile database may point at one another in circles.
+pages of a damaged or hostile database may point at one another in circles. A table that breaks off is read up to there.
 """
 
 from __future__ import annotations
@@ -16,18 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from ...trace import Ints
+from ..trace import Ints
 
 MAGIC = b"SQLite format 3\0"
 
 MISSING = -(1 << 62)
-"""An integer that is not there: NULL, text or a real where an integer is wanted, or a column that the schema lacks."""
+"""An integer that is not there: NULL, a real, text that is no whole number, or a column that the schema lacks."""
 
 LONGEST_TEXT = 8192
 """Characters of a text that are read: names of templated kernels run to a few thousand."""
 
 LONGEST_NUMBER = 19
 """Digits of the largest integer that a column holds."""
+
+MAX_TABLES = 2000
+MAX_ROWS = 200_000_000
+"""Tables of a file, and rows of one table, that are read. (Rows are bounded by the size of the file too.)"""
 
 BATCH = 1 << 15
 """Rows that Python holds at a time."""
@@ -46,7 +50,7 @@ _ERRORS = (sqlite3.Error, UnicodeDecodeError)
 _ENDLESS = "interrupted"
 """What SQLite says when it was told to stop."""
 
-_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION}
+_FUNCTIONS = {"typeof", "length", "glob", "substr", "count", "max"}
 _PRAGMAS = {"table_info", "trusted_schema", "query_only", "cell_size_check", "writable_schema"}
 
 
@@ -68,6 +72,7 @@ class Database:
         if self.magic != MAGIC:
             raise Damaged("no SQLite database")
         self._steps = 0
+        self._plain: frozenset[str] | None = None           # tables that may be read; all, while the schema is
         try:
             self._connection = sqlite3.connect(path.resolve().as_uri() + "?mode=ro&immutable=1", uri=True,
                                                isolation_level=None)
@@ -75,9 +80,12 @@ class Database:
             raise Damaged(str(error)) from None
         self.damage: list[str] = []
         """What broke off, as a sentence each."""
+        self.not_plain: frozenset[str] = frozenset()
+        """Views and virtual tables: a known table's name may be theirs, and they are not read."""
         try:
             self._guard()
             self.columns = self._columns()
+            self._plain = frozenset(self.columns)
         except Damaged:
             self.close()
             raise
@@ -170,6 +178,9 @@ class Database:
                 done += len(rows)
                 if done * _SMALLEST_ROW > self.size:
                     raise sqlite3.OperationalError(_ENDLESS)
+                if done > MAX_ROWS:
+                    self.damage.append(f"table {table} has more than {MAX_ROWS:,} rows: read up to there")
+                    return
                 yield rows
         except _ERRORS as error:
             if _ENDLESS not in str(error):
@@ -199,8 +210,9 @@ class Database:
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_ROW)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 64)
         connection.set_progress_handler(self._look, _STEPS_BETWEEN_LOOKS)
-        connection.set_authorizer(_authorize)
+        connection.set_authorizer(self._authorize)
         try:
             for setting in ("trusted_schema = OFF", "query_only = ON", "cell_size_check = ON"):
                 connection.execute(f"PRAGMA {setting}")
@@ -230,11 +242,26 @@ class Database:
     def _schema(self) -> dict[str, frozenset[str]]:
         """Columns of every ordinary table: those with pages of their own."""
         try:
-            found = self._run("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0").fetchall()
-            return {name: frozenset(row[1] for row in self._run(f"PRAGMA table_info({_quoted(name)})").fetchall())
-                    for (name,) in found if isinstance(name, str)}
+            found = {name: frozenset(row[1] for row in self._run(f"PRAGMA table_info({_quoted(name)})").fetchall())
+                     for name in self._names("type = 'table' AND rootpage > 0")}
+            self.not_plain = frozenset(self._names("type IN ('table', 'view')")) - found.keys()
+            return found
         except _ERRORS as error:
             raise Damaged(str(error)) from None
+
+    def _names(self, which: str) -> list[str]:
+        found = self._run(f"SELECT name FROM sqlite_master WHERE {which}").fetchmany(MAX_TABLES + 1)
+        if len(found) > MAX_TABLES:
+            raise Damaged(f"it has more than {MAX_TABLES:,} tables")
+        return [name for (name,) in found if isinstance(name, str)]
+
+    def _authorize(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
+        """Only reading of plain tables, with what the queries of this module need."""
+        allowed = action == sqlite3.SQLITE_SELECT
+        allowed |= action == sqlite3.SQLITE_READ and (self._plain is None or first in self._plain)
+        allowed |= action == sqlite3.SQLITE_FUNCTION and second in _FUNCTIONS
+        allowed |= action == sqlite3.SQLITE_PRAGMA and first in _PRAGMAS
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
 def _size(path: Path) -> int:
@@ -244,18 +271,17 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _authorize(action: int, first: str | None, *_: str | None) -> int:
-    allowed = action in _ALLOWED or (action == sqlite3.SQLITE_PRAGMA and first in _PRAGMAS)
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
-
-
 def _quoted(name: str) -> str:
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
 
 
 def _integer(name: str) -> str:
-    return f"CASE typeof({_quoted(name)}) WHEN 'integer' THEN {_quoted(name)} ELSE {MISSING} END"
+    """A whole number, also where it is written as text (times of some versions are)."""
+    column = _quoted(name)
+    return (f"CASE typeof({column}) WHEN 'integer' THEN {column} WHEN 'text' THEN CASE WHEN length({column}) BETWEEN 1 "
+            f"AND {LONGEST_NUMBER} AND {column} NOT GLOB '*[^0-9]*' THEN CAST({column} AS INTEGER) ELSE {MISSING} END "
+            f"ELSE {MISSING} END")
 
 
 def _text(name: str) -> str:

@@ -1,0 +1,195 @@
+"""The same collective on all its ranks: what it costs, and how long ranks wait for each other in it.
+
+A collective ends on all its ranks at about the same moment, so a rank's duration is its waiting and the exchange, and
+the rank that comes last has the exchange alone: the minimum over ranks is (an upper bound of) the true cost, maximum
+− minimum the skew. Durations need no common clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .result import Floats, Ints, RankResult
+
+WAITS = 1.5
+"""A collective in which the longest is this many times the shortest has ranks that wait for the last. Judgement."""
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """One group's collectives.
+
+    ranks       int64 [R], positions in the list given
+    us          float32 [R, N], duration of each occurrence
+    step        int64 [N], number of the step among those compared
+    word, place int64 [N], what it does (index into `words`), and the how many-th of its step
+    """
+
+    ranks: Ints
+    us: Floats
+    step: Ints
+    word: Ints
+    place: Ints
+    words: tuple[str, ...]
+    steps: int
+    """Steps compared."""
+    group: str = ""
+
+    @property
+    def least(self) -> Floats:
+        """us [N], the shortest over ranks."""
+        return self.us.min(axis=0)
+
+    @property
+    def cost_ms(self) -> float:
+        """True cost a step."""
+        return float(self.least.sum()) / 1e3 / self.steps
+
+    @property
+    def skew_ms(self) -> float:
+        """Maximum − minimum, summed, a step."""
+        return float((self.us.max(axis=0) - self.least).sum()) / 1e3 / self.steps
+
+    @property
+    def wait_ms(self) -> Floats:
+        """[R], what each rank waits a step."""
+        return (self.us - self.least).sum(axis=1) / np.float32(1e3 * self.steps)
+
+    @property
+    def last_share(self) -> Floats:
+        """[R], share of the collectives with waiting in which this rank came last; NaN where there are none."""
+        waits = self.us.max(axis=0) >= WAITS * np.maximum(self.least, np.float32(1e-3))
+        if not waits.any():
+            return np.full(len(self.ranks), np.nan, np.float32)
+        last = self.us[:, waits].argmin(axis=0)
+        return (np.bincount(last, minlength=len(self.ranks)) / waits.sum()).astype(np.float32)
+
+    def heaviest(self) -> tuple[str, int, float, float, int]:
+        """The collective with most time: what it does, its place in the step (from 1), the shortest and longest us over
+        ranks (medians over its occurrences), and how many occurrences."""
+        spot = self.word * (int(self.place.max()) + 1) + self.place
+        total = self.us.sum(axis=0)
+        spots = np.unique(spot)
+        top = spots[np.argmax([total[spot == one].sum() for one in spots.tolist()])]
+        mine = np.flatnonzero(spot == top)
+        shortest, longest = self.us[:, mine].min(axis=0), self.us[:, mine].max(axis=0)
+        return (self.words[self.word[mine[0]]], int(self.place[mine[0]]) + 1, float(np.median(shortest)),
+                float(np.median(longest)), len(mine))
+
+
+@dataclass(frozen=True, eq=False)
+class Matching:
+    groups: tuple[Matched, ...]
+    unmatched: tuple[int, ...] = ()
+    """Positions of ranks with collectives that could not be laid beside the others'."""
+    notes: tuple[str, ...] = ()
+
+
+def common_steps(ranks: Sequence[RankResult]) -> tuple[list[Ints], bool]:
+    """For each rank the numbers of its steps that are compared, in one order, and whether names told them apart.
+
+    By name, those that all ranks have; where these are few, as one rank recorded others, those that more than half
+    have. Where names do not tell, all, in their order."""
+    keys = [rank.steps.key if rank.steps is not None else np.zeros(0, np.int64) for rank in ranks]
+    if ranks and all(len(key) for key in keys):
+        names, count = np.unique(np.concatenate(keys), return_counts=True)
+        of_all, usual = names[count == len(ranks)], names[2 * count > len(ranks)]
+        if 2 * len(of_all) >= len(usual):
+            usual = of_all
+        if len(usual):
+            return [_places(key, usual) for key in keys], True
+    return [np.arange(_steps(rank), dtype=np.int64) for rank in ranks], False
+
+
+def _steps(rank: RankResult) -> int:
+    return len(rank.steps) if rank.steps is not None else 1
+
+
+def _places(key: Ints, usual: Ints) -> Ints:
+    """Where in `key` each of `usual` is; -1 where it is not."""
+    order = np.argsort(key, kind="stable")
+    at = np.minimum(np.searchsorted(key[order], usual), len(key) - 1)
+    return np.where(key[order][at] == usual, order[at], -1)
+
+
+def matched(ranks: Sequence[RankResult], steps: Sequence[Ints], by_name: bool) -> Matching:
+    """The collectives of each group of ranks, laid beside each other by step, what they do, and order.
+
+    `steps` as `common_steps` gives them. Where only order can tell, the rank with fewest steps bounds the others. Ranks
+    whose steps have other collectives than those of most of their group are left unmatched."""
+    members: dict[str, list[int]] = {}
+    for i, rank in enumerate(ranks):
+        if rank.calls is not None:
+            members.setdefault(rank.group, []).append(i)
+    if "" in members and len(members) > 1:  # some do not tell: nobody's group is known
+        members = {"": sorted(i for group in members.values() for i in group)}
+    groups: list[Matched] = []
+    unmatched: list[int] = []
+    notes: list[str] = []
+    for name, mine in sorted(members.items()):
+        if len(mine) < 2:
+            continue
+        counts = {len(steps[i]) for i in mine}
+        if not by_name and len(counts) > 1:
+            notes.append(f"ranks recorded {min(counts)} to {max(counts)} steps, and names do not tell these apart: "
+                         f"collectives are matched by order, over the first {min(counts)}")
+        chosen = _covered([ranks[i] for i in mine], [steps[i][:min(counts)] for i in mine])
+        tables = {i: table for i, one in zip(mine, chosen, strict=True) if (table := _table(ranks[i], one)) is not None}
+        layout = Counter(table[0] for table in tables.values()).most_common(1)
+        alike = [i for i, table in tables.items() if table[0] == layout[0][0]]
+        unmatched += sorted(set(mine) - set(alike))
+        if len(alike) > 1:
+            groups.append(_stacked(ranks, tables, alike, len(chosen[0]), name))
+    if any(rank.groups > 1 for rank in ranks if rank.calls is not None):
+        notes.append("ranks are in several groups, and the traces do not say which collective is of which: they are "
+                     "compared within the smallest, which bounds their true cost all the same")
+    return Matching(tuple(groups), tuple(sorted(unmatched)), tuple(notes))
+
+
+def _covered(ranks: Sequence[RankResult], steps: Sequence[Ints]) -> list[Ints]:
+    """Those of the compared steps whose collectives travelled on every rank."""
+    limits = [rank.calls.steps if rank.calls is not None else 0 for rank in ranks]
+    there = np.all([one < limit for one, limit in zip(steps, limits, strict=True)], axis=0)
+    return [one[there] for one in steps]
+
+
+_Table = tuple[bytes, Ints, Ints]
+"""Layout (comparable), entries of `Calls` in order, and the number of the compared step of each."""
+
+
+def _table(rank: RankResult, steps: Ints) -> _Table | None:
+    """One rank's collectives in the compared steps; None where it lacks one of these steps, or has none there."""
+    calls = rank.calls
+    if calls is None or not len(steps) or (steps < 0).any():
+        return None
+    number = np.full(max(_steps(rank), int(calls.step.max()) + 1), -1, np.int64)
+    number[steps] = np.arange(len(steps))
+    entry = np.flatnonzero(number[calls.step] >= 0)
+    step = number[calls.step[entry]]
+    order = np.argsort(step, kind="stable")
+    entry, step = entry[order], step[order]
+    if not len(entry):
+        return None
+    layout = repr(calls.words).encode() + step.astype(np.int32).tobytes() + calls.word[entry].tobytes()
+    return layout, entry, step
+
+
+def _stacked(ranks: Sequence[RankResult], tables: dict[int, _Table], alike: Sequence[int], steps: int,
+             group: str) -> Matched:
+    _, entry, step = tables[alike[0]]
+    first = ranks[alike[0]].calls
+    assert first is not None
+    word = first.word[entry].astype(np.int64)
+    rows = []
+    for i in alike:
+        calls = ranks[i].calls
+        assert calls is not None
+        rows.append(calls.us[tables[i][1]])
+    new = np.concatenate(([True], (np.diff(step) != 0) | (np.diff(word) != 0)))
+    start = np.maximum.accumulate(np.where(new, np.arange(len(step)), 0))
+    return Matched(np.array(alike, np.int64), np.stack(rows), step, word, np.arange(len(step)) - start, first.words,
+                   steps, group)

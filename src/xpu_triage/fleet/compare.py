@@ -1,0 +1,257 @@
+"""Ranks beside each other: who takes long, who differs, and the signals that only several ranks can give."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..fingerprints import Fingerprint
+from ..signals import Signal
+from .collectives import Matched, Matching, common_steps, matched
+from .outliers import Values, apart, long_ones, middle
+from .result import Ints, RankResult
+from .settle import LeftOut, Settled
+
+LONG = 1.1
+"""A rank's own time from which on it is late, against the median: below it is what batches differ by. Judgement."""
+OFTEN = 0.5
+"""A rank is late where its median step is, or where it comes last in at least this share of the collectives with
+waiting: one that is late once, as each of the others is at another time, is no straggler."""
+FEW = 0.1
+"""At most this part of the ranks (but one always) can differ from the rest; more are a second kind of rank."""
+PEERS = 3
+"""Ranks of one group from which on they are compared among themselves."""
+
+WATCHED = {"clock.core_fraction": 0.05, "clock.memory_fraction": 0.05,
+           "power.draw_fraction": 0.1, "power.limit_fraction": 0.05}
+"""Telemetry in which a rank can stand apart, and by how much it has to."""
+
+WAITING = frozenset({"comm", "peer_wait"})
+"""Parts of a bisection that are, or contain, waiting for other ranks."""
+
+
+@dataclass(frozen=True, eq=False)
+class RankRow:
+    """One rank beside the others. Times are ms a step, or a collective where no steps were found."""
+
+    result: RankResult
+    own_ms: float | None = None
+    """Without waiting for other ranks; None where it cannot be compared."""
+    own_ratio: float | None = None
+    """÷ the median of the ranks it is compared with."""
+    compute_ms: float | None = None
+    wait_ms: float | None = None
+    """In collectives, beyond their true cost; None where they could not be matched."""
+    last_share: float | None = None
+    """Share of the collectives with waiting in which it came last."""
+    late: bool = False
+    differs: bool = False
+    waits_for: str = ""
+    """A late rank of its group, where its own verdict is that it waits."""
+    telemetry: tuple[str, ...] = ()
+    """In what its telemetry stands apart: `clock.core_fraction 0.61, the others 0.98`."""
+
+    @property
+    def remarkable(self) -> bool:
+        return self.late or self.differs or bool(self.telemetry)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    rows: tuple[RankRow, ...]
+    """In order of rank."""
+    left_out: tuple[LeftOut, ...]
+    signals: tuple[Signal, ...]
+    """`comm.*` over ranks."""
+    unknown: dict[str, str]
+    groups: tuple[Matched, ...]
+    """Collectives matched; `Matched.ranks` are positions in `rows`."""
+    verdicts: dict[str, int]
+    """How many ranks say what; `not enough evidence` among them."""
+    usual: str | None
+    """The verdict of more than half of the ranks; None where there is none, or not enough evidence."""
+    per: str
+    """What the times are of: `step`, `collective`, or empty where they cannot be compared."""
+    world_size: int | None = None
+    one_model: bool = True
+    """As of `Settled`."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def typical(self) -> RankRow:
+        """A rank that stands for all: of those with the usual verdict the one with the median own time."""
+        like = [row for row in self.rows if row.result.conclusive == self.usual and not row.late] or list(self.rows)
+        timed = sorted((row for row in like if row.own_ms is not None), key=lambda row: row.own_ms or 0.0)
+        return timed[(len(timed) - 1) // 2] if timed else like[0]
+
+
+def compared(given: Settled, pages: Sequence[Fingerprint]) -> Comparison:
+    """The ranks of `given` beside each other. Pure."""
+    ranks = given.ranks
+    steps, by_name = common_steps(ranks)
+    matching = matched(ranks, steps, by_name) if given.one_model else Matching(())
+    notes = [*given.notes, *matching.notes]
+    own, usual_own, compute, per = _own(ranks, steps, by_name, notes)
+    if not given.one_model:
+        notes.append("the ranks do not run the same kernels: nothing of them is compared")
+        own, usual_own, compute, per = (*(np.full(len(ranks), np.nan) for _ in range(3)), "")
+    wait, last = _waiting(len(ranks), matching)
+    ratio, late = _late(ranks, own)
+    _, often = _late(ranks, usual_own)
+    late &= often | (np.nan_to_num(last) >= OFTEN)
+    usual, verdicts = _usual(ranks)
+    waits_for = _waits_for(ranks, late, own, pages)
+    differs = _differing(ranks, usual, waits_for) if given.one_model else set()
+    telemetry = _telemetry(ranks)
+    rows = tuple(RankRow(
+        rank, _known(own[i]), _known(ratio[i]), _known(compute[i]), _known(wait[i]), _known(last[i]), bool(late[i]),
+        i in differs, waits_for.get(i, ""), tuple(telemetry[i])) for i, rank in enumerate(ranks))
+    if matching.unmatched:
+        names = _some([ranks[i].name for i in matching.unmatched])
+        notes.append(f"collectives of {names} are not those of the others, or of other steps: not matched")
+    signals, unknown = _signals(ranks, matching.groups, compute, per)
+    return Comparison(rows, given.left_out, signals, unknown, matching.groups, verdicts, usual, per, given.world_size,
+                      given.one_model, tuple(notes))
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _own(ranks: Sequence[RankResult], steps: Sequence[Ints], by_name: bool,
+         notes: list[str]) -> tuple[Values, Values, Values, str]:
+    """Own time of each rank, mean and median over its steps, and its compute (ms, NaN where they cannot be compared),
+    and what they are of."""
+    own, usual, compute = (np.full(len(ranks), np.nan) for _ in range(3))
+    with_device = 2 * sum(rank.has_device for rank in ranks) > sum(rank.has_trace for rank in ranks)
+    able = [i for i, rank in enumerate(ranks) if rank.has_trace and rank.has_device == with_device]
+    with_steps = [i for i in able if ranks[i].steps is not None]
+    without = [rank.name for i, rank in enumerate(ranks) if rank.has_trace and i not in able]
+    if without:
+        why = "have no device work, as the others do" if with_device else "have device work, as the others do not"
+        notes.append(f"{_some(without)} {why}: their times are not compared")
+    if 2 * len(with_steps) >= len(able) and with_steps:
+        for i in with_steps:
+            table = ranks[i].steps
+            chosen = steps[i][steps[i] >= 0]
+            if table is not None and len(chosen):
+                own[i], usual[i] = float(table.own[chosen].mean()), float(np.median(table.own[chosen]))
+                compute[i] = float(table.compute[chosen].mean())
+        lost = [ranks[i].name for i in able if np.isnan(own[i])]
+        if lost:
+            what = "lack the steps that most others have" if by_name else "have no steps"
+            notes.append(f"{_some(lost)} {what}: their times are not compared")
+        return own, usual, compute, "step"
+    for i in able:
+        calls = ranks[i].calls
+        if calls is not None and ranks[i].steps is None and len(calls):
+            own[i] = ranks[i].window_own_ms / len(calls)
+    return own, own, compute, "collective" if not np.isnan(own).all() else ""
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _late(ranks: Sequence[RankResult], own: Values) -> tuple[Values, np.ndarray]:
+    """Own time ÷ the median, and which ranks are late: against the others of their group where these are several, else
+    against all."""
+    ratio, late = np.full(len(ranks), np.nan), np.zeros(len(ranks), np.bool_)
+    groups: dict[str, list[int]] = {}
+    for i, rank in enumerate(ranks):
+        if not np.isnan(own[i]):
+            groups.setdefault(rank.group, []).append(i)
+    alone = [i for members in groups.values() if len(members) < PEERS for i in members]
+    for members in (*(m for m in groups.values() if len(m) >= PEERS), alone):
+        if members:
+            among = own[members] if len(members) >= PEERS else own[~np.isnan(own)]
+            if len(among) < 2 or not middle(among) > 0:
+                continue
+            ratio[members] = own[members] / middle(among)
+            limit = among[long_ones(among, LONG)]
+            late[members] = own[members] >= limit.min() if len(limit) else False
+    return ratio, late
+
+
+def _waiting(count: int, matching: Matching) -> tuple[Values, Values]:
+    wait, last = np.full(count, np.nan), np.full(count, np.nan)
+    for group in matching.groups:
+        wait[group.ranks] = group.wait_ms
+        last[group.ranks] = group.last_share
+    return wait, last
+
+
+def _usual(ranks: Sequence[RankResult]) -> tuple[str | None, dict[str, int]]:
+    counts = Counter(rank.conclusive for rank in ranks)
+    verdicts = {"not enough evidence" if one is None else one: n for one, n in counts.most_common()}
+    if not counts:
+        return None, {}
+    most, n = counts.most_common(1)[0]
+    return (most if 2 * n > len(ranks) else None), verdicts
+
+
+def _waits_for(ranks: Sequence[RankResult], late: np.ndarray, own: Values,
+               pages: Sequence[Fingerprint]) -> dict[int, str]:
+    """Of ranks whose verdict is that they wait for others: the late rank of their group that they wait for."""
+    waiting = {page.id for page in pages if page.finding and set(page.finding) <= WAITING}
+    slowest: dict[str, int] = {}
+    for i in np.flatnonzero(late).tolist():
+        group = ranks[i].group
+        if group not in slowest or own[i] > own[slowest[group]]:
+            slowest[group] = i
+    return {i: ranks[slowest[rank.group]].name for i, rank in enumerate(ranks)
+            if rank.conclusive in waiting and not late[i] and rank.group in slowest}
+
+
+def _differing(ranks: Sequence[RankResult], usual: str | None, waits_for: dict[int, str]) -> set[int]:
+    """Ranks whose verdict is another than that of most, and that only few have. Waiting for a late rank is no verdict
+    of one's own."""
+    counts = Counter(rank.conclusive for rank in ranks)
+    most = max(counts.values(), default=0)
+    if 2 * most <= len(ranks):
+        return set()
+    few = max(1, int(FEW * len(ranks)))
+    return {i for i, rank in enumerate(ranks)
+            if (mine := rank.conclusive) is not None and mine != usual and counts[mine] <= few and i not in waits_for}
+
+
+def _telemetry(ranks: Sequence[RankResult]) -> list[list[str]]:
+    out: list[list[str]] = [[] for _ in ranks]
+    for name, least in WATCHED.items():
+        values = np.array([np.nan if (v := rank.number(name)) is None else v for rank in ranks], np.float64)
+        for i in np.flatnonzero(apart(values, least)).tolist():
+            out[i].append(f"{name} {values[i]:.2f}, the others {middle(values):.2f}")
+    return out
+
+
+def _signals(ranks: Sequence[RankResult], groups: Sequence[Matched], compute: Values,
+             per: str) -> tuple[tuple[Signal, ...], dict[str, str]]:
+    """`comm.*` of the group with most skew; and for those that cannot be told, why."""
+    out: list[Signal] = []
+    unknown: dict[str, str] = {}
+    if groups:
+        worst = max(groups, key=lambda group: group.skew_ms)
+        where = f"{len(worst.ranks)} ranks" + (f" of group {worst.group}" if worst.group else "")
+        kind, place, least, most, times = worst.heaviest()
+        words = f"{where}, {kind} number {place} of its step, median of {times}"
+        out += [Signal("comm.min_us", least, "trace", words, "all ranks"),
+                Signal("comm.max_us", most, "trace", words, "all ranks")]
+        if per == "step":
+            out.append(Signal("comm.skew_ms", worst.skew_ms, "trace", f"{where}, {worst.steps} steps", "all ranks"))
+        else:
+            unknown["comm.skew_ms"] = "no steps found"
+    else:
+        why = "no collective that is the same on several ranks"
+        unknown |= dict.fromkeys(("comm.min_us", "comm.max_us", "comm.skew_ms"), why)
+    matched_ranks = [i for group in groups for i in group.ranks.tolist()]
+    known = compute[matched_ranks]
+    known = known[~np.isnan(known)]
+    if len(known) > 1 and known.min() > 0:
+        out.append(Signal("comm.compute_spread_ratio", float(known.max() / known.min()), "trace",
+                          f"kernels of a step, {len(known)} ranks", "all ranks"))
+    else:
+        unknown["comm.compute_spread_ratio"] = "no compute of the same steps on several ranks"
+    return tuple(out), unknown

@@ -1,0 +1,53 @@
+"""The JSON that `xpu-triage fleet --json` prints: a contract, versioned by `schema`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..signals import Signal
+from .compare import RankRow
+from .diagnosis import FleetDiagnosis
+
+SCHEMA = 1
+"""Rises when a field changes its meaning or goes; new fields may come without it."""
+
+
+def to_json(found: FleetDiagnosis) -> dict[str, Any]:
+    """`found` in plain types, ready for `json.dumps`. Every rank is in it; unknown is null."""
+    verdict, comparison = found.verdict, found.comparison
+    return {
+        "schema": SCHEMA,
+        "verdict": {
+            "level": str(verdict.level), "id": verdict.id, "title": verdict.title, "summary": verdict.summary,
+            "next": verdict.next, "rank": verdict.rank, "evidence": verdict.evidence,
+            "fingerprint": verdict.fingerprint},
+        "world_size": comparison.world_size,
+        "times_per": comparison.per or None,
+        "verdicts": dict(comparison.verdicts),
+        "signals": {signal.name: _signal(signal) for signal in comparison.signals},
+        "unknown": dict(comparison.unknown),
+        "collectives": [
+            {"group": group.group, "ranks": len(group.ranks), "steps": group.steps, "matched": len(group.step),
+             "cost_ms": group.cost_ms, "skew_ms": group.skew_ms} for group in comparison.groups],
+        "ranks": [_row(row) for row in comparison.rows],
+        "left_out": [{"evidence": left.label, "rank": left.rank, "why": left.why} for left in comparison.left_out],
+        "notes": [*found.notes, *comparison.notes],
+    }
+
+
+def _signal(signal: Signal) -> dict[str, Any]:
+    return {"value": signal.value, "unit": signal.unit, "how": signal.how, "window": signal.window,
+            "source": signal.source}
+
+
+def _row(row: RankRow) -> dict[str, Any]:
+    rank = row.result
+    return {
+        "rank": rank.rank, "rank_from": rank.rank_from or None, "evidence": rank.label, "group": rank.group or None,
+        "verdict": {"level": str(rank.level), "id": rank.id, "title": rank.title, "summary": rank.summary,
+                    "next": rank.next, "where": rank.where},
+        "own_ms": row.own_ms, "own_ratio": row.own_ratio, "compute_ms": row.compute_ms, "wait_ms": row.wait_ms,
+        "last_share": row.last_share, "late": row.late, "differs": row.differs, "waits_for": row.waits_for or None,
+        "telemetry": list(row.telemetry), "signals": {name: value for name, value, _ in rank.values},
+        "notes": list(rank.notes),
+    }

@@ -1,0 +1,134 @@
+"""The job in the terminal: its verdict, one table of ranks, and what is not in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from ..render import COLOURS, console
+from ..text import clean, shorten
+from .compare import RankRow
+from .diagnosis import FleetDiagnosis
+from .result import RankResult
+
+SHOWN_LEFT_OUT = 12
+
+
+def print_fleet(found: FleetDiagnosis, limit: int, out: Console | None = None) -> None:
+    """Print the diagnosis, with `limit` ranks in the table: first those that stand out, then the slowest."""
+    out = out or console()
+    for part in fleet_parts(found, limit):
+        out.print(part)
+
+
+def fleet_parts(found: FleetDiagnosis, limit: int) -> Iterator[RenderableType]:
+    """The diagnosis from top to bottom, as things that rich can print."""
+    yield _headline(found)
+    yield Rule("ranks", align="left", style="dim")
+    rows = ordered(found.comparison.rows)
+    yield _table(rows[:limit], found.comparison.per)
+    if len(rows) > limit:
+        yield Text(f"… and {len(rows) - limit:,} more, none of which stands out (--limit shows more, --json all)"
+                   if not any(row.remarkable for row in rows[limit:]) else
+                   f"… and {len(rows) - limit:,} more (--limit shows more, --json all)", style="dim")
+    said = ", ".join(f"{count:,} {name}" for name, count in found.comparison.verdicts.items())
+    yield Text(f"by themselves they say: {said}")
+    yield from _collectives(found)
+    left = found.comparison.left_out
+    if left:
+        yield Text("Not compared", style="bold")
+        yield from (_item(f"{one.label}: {one.why}" if one.label not in one.why else one.why)
+                    for one in left[:SHOWN_LEFT_OUT])
+        if len(left) > SHOWN_LEFT_OUT:
+            yield _item(f"{len(left) - SHOWN_LEFT_OUT:,} more (--json lists them)")
+    notes = [*found.notes, *found.comparison.notes]
+    if notes:
+        yield Text("Mind", style="bold")
+        yield from map(_item, notes)
+
+
+def ordered(rows: Iterable[RankRow]) -> list[RankRow]:
+    """Those that stand out first, late ones before others; then by own time, longest first."""
+    return sorted(rows, key=lambda row: (not row.late, not row.remarkable, -(row.own_ms or 0.0)))
+
+
+def _headline(found: FleetDiagnosis) -> RenderableType:
+    verdict, count = found.verdict, len(found.comparison.rows)
+    colour = COLOURS[verdict.level]
+    head = Text()
+    head.append(str(verdict.level).upper(), style=f"bold {colour}")
+    head.append(f"   {clean(verdict.title)}", style="bold")
+    world = found.comparison.world_size
+    body: list[RenderableType] = [head, Text(clean(verdict.summary)),
+                                  Text.assemble(("look at: ", "bold"), clean(f"{verdict.rank}, {verdict.evidence}"
+                                                if verdict.rank != verdict.evidence else verdict.rank))]
+    if verdict.next:
+        body.append(Text.assemble(("next: ", "bold"), clean(verdict.next)))
+    if verdict.fingerprint:
+        body.append(Text.assemble(("page: ", "bold"), f"xpu-triage fingerprints {verdict.fingerprint}"))
+    of_world = f" of a world of {world:,}" if world else ""
+    body.append(Text(f"{count:,} rank{'s' if count > 1 else ''}{of_world} from {found.given:,} pieces of evidence",
+                     style="dim"))
+    return Panel(Group(*body), border_style=colour)
+
+
+def _table(rows: Iterable[RankRow], per: str) -> Table:
+    of = f" ms/{per}" if per else " ms"
+    table = Table(box=None, pad_edge=False)
+    table.add_column("rank", no_wrap=True)
+    for title in (f"own{of}", "× median", f"kernels{of}", "waits ms", "last"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("its own verdict")
+    table.add_column("")
+    for row in rows:
+        rank = row.result
+        said = f"{rank.conclusive} ({rank.level})" if rank.conclusive else str(rank.level)
+        style = "bold red" if row.late else "bold" if row.remarkable else ""
+        table.add_row(Text(_short(rank)), _number(row.own_ms),
+                      _number(row.own_ratio), _number(row.compute_ms), _number(row.wait_ms),
+                      "" if row.last_share is None else f"{row.last_share:.0%}", Text(clean(said)),
+                      Text(clean(remark(row))), style=style)
+    return table
+
+
+def _short(rank: RankResult) -> str:
+    """A rank's number, or the end of its evidence's name."""
+    return str(rank.rank) if rank.rank is not None else shorten(clean(PurePath(rank.label).name), 24)
+
+
+def remark(row: RankRow) -> str:
+    """What stands out, in a few words."""
+    words = [("late" if row.late else ""), ("differs" if row.differs else ""),
+             (f"waits for {row.waits_for}" if row.waits_for else ""), *row.telemetry]
+    return ", ".join(filter(None, words))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}"
+
+
+def _collectives(found: FleetDiagnosis) -> Iterator[RenderableType]:
+    groups = found.comparison.groups
+    if not groups:
+        return
+    worst = max(groups, key=lambda group: group.skew_ms)
+    name = f"group {worst.group}" if worst.group else "all of them"
+    yield Text(f"collectives matched over {len(worst.ranks):,} ranks ({clean(name)}), {len(worst.step):,} in "
+               f"{worst.steps:,} step{'s' if worst.steps > 1 else ''}: true cost {worst.cost_ms:,.2f} ms a step, skew "
+               f"{worst.skew_ms:,.2f} ms" + (f"; groups: {len(groups)}" if len(groups) > 1 else ""))
+    for signal in found.comparison.signals:
+        yield Text(f"  {signal.name} {signal.value:,.4g}  {clean(signal.window)}", style="dim")
+
+
+def _item(line: str) -> RenderableType:
+    row = Table.grid(padding=(0, 1, 0, 0))
+    row.add_column(width=3, justify="right")
+    row.add_column()
+    row.add_row(Text("·"), Text(clean(line)))
+    return row

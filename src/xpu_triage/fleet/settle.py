@@ -1,0 +1,144 @@
+"""Who takes part: the number of each rank, and what does not belong to the job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import UnusableInput
+from .result import RankResult, shared
+
+FEWEST_NAMES = 4
+ALIKE = 0.2
+"""Ranks with fewer kernel names than this in common with most others (shared ÷ all) run another model: stages of one
+pipeline share most of theirs, two models hardly any. Judgement."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """One piece of evidence that is not compared."""
+
+    label: str
+    rank: int | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Settled:
+    ranks: tuple[RankResult, ...]
+    """Sorted by rank; those without a number last."""
+    left_out: tuple[LeftOut, ...]
+    notes: tuple[str, ...]
+    world_size: int | None = None
+    """As most ranks say."""
+    one_model: bool = True
+    """Whether most ranks run the same kernels: without that no time of one says anything about another's."""
+
+
+def settled(results: Sequence[RankResult]) -> Settled:
+    """The ranks of one job among `results`, each with its number, and what is left out, with the reason."""
+    out: list[LeftOut] = []
+    notes: list[str] = []
+    ranks = _without(results, out, lambda result: result.error)
+    ranks = [replace(result, values=shared(result.values)) for result in ranks]
+    if any(rank.has_trace for rank in ranks) and any(rank.rank is not None for rank in ranks):
+        compute = any(rank.has_device for rank in ranks)
+        ranks = _without(ranks, out, lambda one: _is_no_rank(one, compute))
+    ranks = _numbered(ranks, notes)
+    size = _majority([rank.world_size for rank in ranks if rank.world_size is not None])
+    ranks = _without(ranks, out, lambda one: _other_world(one, size, ranks))
+    ranks, one_model = _without_other_models(ranks, out)
+    seen: dict[int, str] = {}
+    ranks = _without(ranks, out, lambda one: _again(one, seen))
+    ranks.sort(key=lambda one: (one.rank is None, one.rank or 0))
+    return Settled(tuple(ranks), tuple(out), tuple(notes), size, one_model)
+
+
+def _without(ranks: Sequence[RankResult], out: list[LeftOut], why: Callable[[RankResult], str]) -> list[RankResult]:
+    """The ranks that `why` has no reason against; the others are left out."""
+    kept: list[RankResult] = []
+    for rank in ranks:
+        if reason := why(rank):
+            out.append(LeftOut(rank.label, rank.rank, reason))
+        else:
+            kept.append(rank)
+    return kept
+
+
+def _is_no_rank(one: RankResult, with_device: bool) -> str:
+    if one.rank is not None:
+        return ""
+    if not one.has_trace:
+        return "no trace and no rank in its name: not of one rank"
+    if with_device and not one.has_device:
+        return "names no rank and has no device work: a front end or scheduler"
+    return ""
+
+
+def _numbered(ranks: Sequence[RankResult], notes: list[str]) -> list[RankResult]:
+    """Ranks by order where none has a number; where some have, the others are called by their evidence."""
+    unknown = [one for one in ranks if one.rank is None]
+    if unknown and len(unknown) == len(ranks):
+        notes.append("neither traces nor names tell the ranks: numbered in the order given")
+        return [replace(one, rank=i, rank_from="order") for i, one in enumerate(ranks)]
+    if unknown:
+        notes.append(f"{len(unknown):,} of {len(ranks):,} do not tell their rank: called by their evidence")
+    return list(ranks)
+
+
+def _majority(sizes: Sequence[int]) -> int | None:
+    """What more than half say; None where nobody says anything, or nobody has more than half."""
+    counts = Counter(sizes).most_common(1)
+    return counts[0][0] if counts and 2 * counts[0][1] > len(sizes) else None
+
+
+def _other_world(one: RankResult, size: int | None, ranks: Sequence[RankResult]) -> str:
+    if one.world_size is None:
+        return ""
+    if size is None:
+        told = sorted({rank.world_size for rank in ranks if rank.world_size is not None})
+        return f"of another job than the rest: world size {one.world_size}, among {', '.join(map(str, told))}"
+    if one.world_size != size:
+        return f"of another job: its world size is {one.world_size}, that of most ranks {size}"
+    if one.rank is not None and one.rank >= size:
+        return f"rank {one.rank} of a world of {size}: its name or its trace is wrong"
+    return ""
+
+
+def _without_other_models(ranks: Sequence[RankResult], out: list[LeftOut]) -> tuple[list[RankResult], bool]:
+    """The ranks that run what most run, and whether most run the same at all; nobody is left out where they do not."""
+    named = [one for one in ranks if len(one.kernels) >= FEWEST_NAMES]
+    if len(named) < 2:
+        return list(ranks), True
+    names, count = np.unique(np.concatenate([one.kernels for one in named]), return_counts=True)
+    usual = names[2 * count > len(named)]
+    if len(usual) < FEWEST_NAMES:
+        return list(ranks), False
+
+    def why(one: RankResult) -> str:
+        if len(one.kernels) < FEWEST_NAMES:
+            return ""
+        both = len(np.intersect1d(one.kernels, usual))
+        alike = both / (len(one.kernels) + len(usual) - both)
+        return "" if alike >= ALIKE else (
+            f"of another model: {both} of its {len(one.kernels)} heaviest kernels run on most ranks")
+
+    kept = _without(ranks, out, why)
+    return kept, True
+
+
+def _again(one: RankResult, seen: dict[int, str]) -> str:
+    if one.rank is None:
+        return ""
+    first = seen.setdefault(one.rank, one.label)
+    return "" if first == one.label else f"rank {one.rank} again, which {first} is already: the first is compared"
+
+
+def refuse_all(out: Settled, given: int) -> UnusableInput:
+    """What to say where no rank is left of so many pieces given."""
+    first = out.left_out[0].why if out.left_out else "nothing was found"
+    what = f"none of {given:,} pieces of evidence can be compared" if given > 1 else "nothing to compare"
+    return UnusableInput(f"{what}: {first}")

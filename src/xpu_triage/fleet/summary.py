@@ -1,0 +1,254 @@
+"""From one rank's diagnosis to what travels. Runs where the evidence is read: on a worker."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..diagnosis import Diagnosis, diagnose
+from ..errors import TriageError, UnusableInput
+from ..evidence import detect
+from ..steps.intervals import covered_between
+from ..steps.results import CAUSES, Cause, DeviceUse, Walk
+from ..text import clean, shorten
+from ..trace import Kind, Trace
+from .fetch import fetched
+from .inputs import Piece
+from .result import MAX_CALLS, MAX_STEPS, Calls, RankResult, StepTable
+
+HEAVIEST = 64
+"""Kernels whose names tell a model from another."""
+MAX_GROUP = 100_000
+
+_WORDS = tuple((word, re.compile(pattern, re.I)) for word, pattern in (
+    ("reduce-scatter", r"reduce_?scatter"), ("all-reduce", r"all_?reduce|cross_device_reduce"),
+    ("all-gather", r"all_?gather"), ("all-to-all", r"all_?to_?all"), ("broadcast", r"broadcast"),
+    ("send-receive", r"send_?recv"), ("send", r"(?<![a-z])i?send"), ("receive", r"(?<![a-z])i?recv|receive"),
+    ("barrier", r"barrier"), ("reduce", r"reduce"), ("scatter", r"scatter"), ("gather", r"gather")))
+_HOST_BACKENDS = re.compile(r"(?:(?:\w+:)?(?:gloo|mpi),?)+", re.I)
+
+
+def diagnose_rank(piece: Piece) -> RankResult:
+    """One rank's evidence, read, walked and judged. Never raises: what went wrong is said in `error`."""
+    try:
+        with fetched(piece) as here:
+            try:
+                usable, notes = _usable(here.paths)
+                return summarised(diagnose(*usable), piece, notes)
+            except TriageError as error:
+                return failed(piece, here.as_given(str(error)))
+    except TriageError as error:
+        return failed(piece, str(error))
+    except Exception as error:  # a defect met in one rank's evidence must not cost the others their diagnosis
+        words = clean(shorten(" ".join(str(error).split()), 200))
+        return failed(piece, f"{piece.label}: could not be diagnosed ({type(error).__name__}: {words})")
+
+
+def failed(piece: Piece, why: str) -> RankResult:
+    """What is left of a rank that could not be diagnosed: its name, and the reason."""
+    return RankResult(piece.label, error=why, rank=piece.rank, rank_from=_by(piece))
+
+
+def _by(piece: Piece) -> str:
+    return "" if piece.rank is None else "name"
+
+
+def _usable(paths: Sequence[Path]) -> tuple[list[Path], tuple[str, ...]]:
+    """Of several files those that a reader reads, and a note of each other; one alone is refused by its reader."""
+    if len(paths) == 1:
+        return list(paths), ()
+    usable: list[Path] = []
+    refused: list[UnusableInput] = []
+    for path in paths:
+        try:
+            detect.find(path)
+            usable.append(path)
+        except UnusableInput as error:
+            refused.append(error)
+    if not usable:
+        raise refused[0]
+    return usable, tuple(f"not used: {error}" for error in refused)
+
+
+def summarised(found: Diagnosis, piece: Piece, notes: Iterable[str] = ()) -> RankResult:
+    """What travels of a diagnosis."""
+    walked, verdict = found.lead, found.verdict
+    said = list(notes)
+    said += [note for record in found.evidence for note in record.notes]
+    rank, rank_from = piece.rank, _by(piece)
+    more: dict[str, Any] = {}
+    if walked is not None:
+        about = _about(walked.trace)
+        told = _natural(about.get("rank"))
+        if told is not None:
+            if rank is not None and rank != told:
+                said.append(f"its name says rank {rank}, its trace rank {told}: the trace is believed")
+            rank, rank_from = told, "trace"
+        more = _of_walk(walked, said) | _of_job(about, rank)
+    return RankResult(
+        piece.label, rank=rank, rank_from=rank_from, level=verdict.level, id=verdict.id, title=verdict.title,
+        summary=verdict.summary, next=verdict.next, where=_where(found), notes=tuple(dict.fromkeys(said)),
+        values=tuple((s.name, s.value, s.how) for s in found.signals.values()), **more)
+
+
+def _where(found: Diagnosis) -> str:
+    finding = found.finding
+    if finding is None:
+        return ""
+    return f"{shorten(clean(finding.name), 80)}, {finding.share or finding.total_share:.0%} of the window"
+
+
+# -- the job, as the capture tells of it
+def _about(trace: Trace) -> dict[str, Any]:
+    about = trace.meta.get("distributedInfo")
+    return about if isinstance(about, dict) else {}
+
+
+def _natural(value: Any) -> int | None:
+    """A rank or a world size; some write it as text."""
+    if isinstance(value, str) and re.fullmatch(r"\d{1,7}", value):
+        value = int(value)
+    is_one = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10_000_000
+    return value if is_one else None
+
+
+def _of_job(about: dict[str, Any], rank: int | None) -> dict[str, Any]:
+    size = _natural(about.get("world_size"))
+    groups = set() if rank is None else _groups(about, rank)
+    smallest = min(groups, key=lambda ranks: (len(ranks), ranks), default=())
+    return {"world_size": size or None, "group": spans(smallest), "groups": len(groups)}
+
+
+def _groups(about: dict[str, Any], rank: int) -> set[tuple[int, ...]]:
+    """The groups of several ranks, this one among them, that can exchange on the device."""
+    config = about.get("pg_config")
+    found: set[tuple[int, ...]] = set()
+    for group in config if isinstance(config, list) else ():
+        ranks = group.get("ranks") if isinstance(group, dict) else None
+        if not isinstance(ranks, list) or not 1 < len(ranks) <= MAX_GROUP:
+            continue
+        if _HOST_BACKENDS.fullmatch(str(group.get("backend_config", ""))):
+            continue
+        members = {member for member in map(_natural, ranks) if member is not None}
+        if rank in members and len(members) == len(ranks):
+            found.add(tuple(sorted(members)))
+    return found
+
+
+def spans(ranks: Sequence[int]) -> str:
+    """Sorted numbers in short.
+
+    >>> spans([0, 1, 2, 3, 8, 10])
+    '0-3,8,10'
+    """
+    out: list[str] = []
+    at = 0
+    while at < len(ranks):
+        last = at
+        while last + 1 < len(ranks) and ranks[last + 1] == ranks[last] + 1:
+            last += 1
+        out.append(f"{ranks[at]}-{ranks[last]}" if last > at + 1 else ",".join(map(str, ranks[at:last + 1])))
+        at = last + 1
+    return ",".join(out)
+
+
+# -- the walk
+def _of_walk(walked: Walk, notes: list[str]) -> dict[str, Any]:
+    use = walked.busiest
+    out: dict[str, Any] = {"has_trace": True, "has_device": use is not None, "method": walked.steps.method}
+    own = _own(walked, use)
+    out["window_own_ms"] = float(own.sum())
+    if walked.steps.method != "window":
+        out["steps"] = _step_table(walked, use, own, notes)
+    if use is not None:
+        if len(walked.devices) > 1:
+            notes.append(f"{len(walked.devices)} devices in one trace: compared by {clean(use.device)}, the busiest")
+        rows = np.flatnonzero(walked.trace.device == walked.trace.devices.index(use.device))
+        out["calls"] = _calls(walked, rows, notes)
+        out["kernels"] = _kernels(walked.trace, rows)
+    return out
+
+
+def _edges(walked: Walk) -> tuple[np.ndarray, np.ndarray]:
+    steps = walked.steps.steps
+    return np.array([s.start for s in steps], np.int64), np.array([s.end for s in steps], np.int64)
+
+
+def _own(walked: Walk, use: DeviceUse | None) -> np.ndarray:
+    """ms, one entry a step: wall without exposed collectives and without idle until another rank arrives."""
+    left, right = _edges(walked)
+    wall = (right - left).astype(np.float64)
+    if use is not None:
+        waits = use.gaps.cause == CAUSES.index(Cause.PEER_WAIT)
+        wall -= use.comm + covered_between(use.gaps.start[waits], use.gaps.end[waits], left, right)
+    return np.maximum(wall, 0) / 1e6
+
+
+def _step_table(walked: Walk, use: DeviceUse | None, own: np.ndarray, notes: list[str]) -> StepTable:
+    left, right = _edges(walked)
+    names = [step.name for step in walked.steps.steps]
+    count = min(len(names), MAX_STEPS)
+    if count < len(names):
+        notes.append(f"{len(names):,} steps: compared by the first {count:,}")
+    apart = len(set(names)) == len(names)
+    key = [_hash(name) for name in names[:count]] if apart and walked.steps.method == "annotation" else []
+
+    def column(ns: np.ndarray) -> np.ndarray:
+        return np.asarray(ns[:count] / 1e6, np.float32)
+
+    zero = np.zeros(len(names))
+    return StepTable(np.array(key, np.int64), column(right - left), own[:count].astype(np.float32),
+                     column(use.comm if use else zero), column(use.compute if use else zero))
+
+
+def _calls(walked: Walk, rows: np.ndarray, notes: list[str]) -> Calls | None:
+    """Collectives that belong to a step of the window: that of their launch, else the one they start in."""
+    trace = walked.trace
+    rows = rows[trace.kind[rows] == Kind.COMM]
+    launch = trace.launch[rows]
+    at = np.where(launch >= 0, trace.start[np.maximum(launch, 0)], trace.start[rows])
+    inside = (at >= walked.steps.start) & (at < walked.steps.end)
+    rows, at = rows[inside], at[inside]
+    if not len(rows):
+        return None
+    step = np.searchsorted(_edges(walked)[0], at, "right") - 1
+    word_of = {code: word(trace.names[code]) for code in np.unique(trace.name[rows]).tolist()}
+    words = tuple(sorted(set(word_of.values())))
+    spoken = np.array([words.index(word_of[code]) for code in trace.name[rows].tolist()], np.int16)
+    order = np.lexsort((trace.start[rows], spoken, step))
+    steps = len(walked.steps.steps)
+    if len(order) > MAX_CALLS:                  # no step is cut, but the first where it alone is too long
+        steps = max(int(step[order][MAX_CALLS]), 1)
+        keep = min(int((step[order] < steps).sum()), MAX_CALLS)
+        notes.append(f"{len(order):,} collectives: compared by the first {keep:,}")
+        order = order[:keep]
+    us = (trace.dur[rows[order]] / 1e3).astype(np.float32)
+    return Calls(step[order].astype(np.int32), spoken[order], us, words, steps)
+
+
+def word(name: str) -> str:
+    """What a collective's kernel does, by its name.
+
+    >>> word("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgs)"), word("hcom_allGather__857_0_1")
+    ('all-reduce', 'all-gather')
+    """
+    found = next((word for word, pattern in _WORDS if pattern.search(name)), "")
+    return found or shorten(re.sub(r"\d+", "", clean(name)), 40)
+
+
+def _kernels(trace: Trace, rows: np.ndarray) -> np.ndarray:
+    rows = rows[trace.kind[rows] == Kind.KERNEL]
+    ns = np.bincount(trace.name[rows], trace.dur[rows], len(trace.names)) if len(rows) else np.zeros(0)
+    codes = np.unique(trace.name[rows])
+    heaviest = codes[np.argsort(-ns[codes], kind="stable")][:HEAVIEST]
+    return np.sort(np.array([_hash(trace.names[code]) for code in heaviest.tolist()], np.int64))
+
+
+def _hash(name: str) -> int:
+    """The same number on every machine."""
+    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest(), signed=True)
