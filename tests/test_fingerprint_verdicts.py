@@ -563,3 +563,72 @@ def test_a_full_front_end_before_an_engine_without_requests_is_the_front_end_s()
                           "serving.waiting": 0, "device.utilization_fraction": 0})
     assert verdict.id != "no-fault"
     assert {"tokenizer-cpu", "network-frontend"} <= {h.id for h in verdict.hypotheses if h.score > 0}
+
+
+# -- what a trace wears that another fault has
+
+BESIDE = {"device.busy_fraction": 0.94, "device.compute_fraction": 0.2, "device.copy_fraction": 0.74,
+          "device.comm_fraction": 0, "sync.copy_ms": 3.9, "step.wall_ms": 4.2, "kernel.per_step": 210,
+          "kernel.graph_fraction": 0, "host.launch_us": 4.5, "idle.launching_fraction": 0.05,
+          "sync.wait_fraction": 0.01}
+
+
+def test_a_link_in_use_is_the_limit_only_where_kernels_or_the_host_wait_for_the_copies():
+    assert verdict_of({**BESIDE, "kernel.launch_to_start_us": 7}).id == "launch-bound"
+    for waits in ({"kernel.launch_to_start_us": 3000}, {"kernel.launch_to_start_us": 7, "sync.wait_fraction": 0.7}):
+        assert (verdict_of({**BESIDE, **waits}).level, verdict_of({**BESIDE, **waits}).id) == (
+            Level.CONFIRMED, "bandwidth-bound")
+
+
+def test_copies_beside_kernels_that_come_seldom_name_no_launching():
+    seldom = {**BESIDE, "kernel.launch_to_start_us": 7, "kernel.per_step": 9}          # one in 467 µs
+    assert verdict_of(seldom).id is None
+    replayed = {**BESIDE, "kernel.launch_to_start_us": 7, "kernel.graph_fraction": 0.98}
+    assert verdict_of(replayed).id is None
+
+
+RANK = {"step.method": "annotation", "device.busy_fraction": 0.9, "device.comm_fraction": 0.6,
+        "device.compute_fraction": 0.3, "idle.peer_wait_fraction": 0}
+
+
+@pytest.mark.parametrize("known", [
+    {"comm.min_us": 2900, "comm.calls_per_step": 20, "step.wall_ms": 100},      # like steps bound the cost: 58 of 60 ms
+    {"comm.isolated_us": 2500, "comm.calls_per_step": 20, "step.wall_ms": 100},
+    {"comm.skew_ms": 3, "comm.min_us": 2800, "comm.calls_per_step": 20, "step.wall_ms": 100},
+    {"ab.no_comm_ratio": 0.5},
+])
+def test_a_trace_of_one_rank_is_no_proof_of_communication_without_a_bound_of_its_cost(known):
+    alone = verdict_of(RANK)
+    assert (alone.level, alone.id) == (Level.NOT_ENOUGH, None)
+    assert alone.hypotheses[0].id == "comm-bound"
+    assert verdict_of({**RANK, **known}).id == "comm-bound"
+
+
+def test_receives_of_one_rank_hold_the_senders_time_whatever_their_shortest():
+    receives = {**RANK, "kernel.top_name": "ncclDevKernel_SendRecv", "kernel.top_fraction": 0.66, "comm.min_us": 2900,
+                "comm.calls_per_step": 20, "step.wall_ms": 100}
+    assert verdict_of(receives).id is None
+    assert verdict_of({**receives, "comm.skew_ms": 3}).id == "comm-bound"
+
+
+FULL = {"device.busy_fraction": 0.98, "device.compute_fraction": 0.97, "device.comm_fraction": 0}
+
+
+@pytest.mark.parametrize(("run", "name"), [(1, "kernel-bound"), (5, "kernel-bound"), (10, "prefill-starves-decode"),
+                                           (58, "prefill-starves-decode")])
+def test_a_full_device_does_not_say_whose_turn_it_is(run, name):
+    assert verdict_of({**FULL, "serving.prefill_run_steps": run}).id == name
+
+
+HICCUP = {**LONG_FIRST, "device.busy_fraction": 0.2, "idle.host_op_fraction": 0.75, "idle.launching_fraction": 0.05,
+          "idle.after_sync_fraction": 0.0, "idle.peer_wait_fraction": 0.0}
+
+
+def test_a_long_first_step_without_a_first_time_call_is_as_well_a_hiccup_of_the_host():
+    hiccup = verdict_of({**HICCUP, "idle.first_use_fraction": 0.0})
+    assert hiccup.id is None
+    assert {"warmup-compile", "host-bound"} <= {h.id for h in hiccup.hypotheses if h.score > 0}
+    assert verdict_of({**HICCUP, "idle.first_use_fraction": 0.0, "warmup.compiles": 4}).id == "warmup-compile"
+    assert verdict_of({**HICCUP, "idle.first_use_fraction": 0.0, "warmup.compiles": 0}).id != "warmup-compile"
+    seen = {**HICCUP, "idle.first_use_fraction": 0.7, "idle.host_op_fraction": 0.05}
+    assert verdict_of(seen).id == "warmup-compile"

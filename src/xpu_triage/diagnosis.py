@@ -19,6 +19,7 @@ from .evidence.ascend.tables import Summary
 from .evidence.sheet import SheetEvidence
 from .evidence.watch_record import WatchRecord
 from .gathering import EvidenceRecord, Progress, parts
+from .redact_evidence import as_asked
 from .roofline import devices
 from .roofline import measure as roofline_of
 from .roofline.model_shape import ModelShape
@@ -140,7 +141,7 @@ def _derived(signals: Signals, lead: Walk | None, shapes: Sequence[ModelShape], 
     if shapes:
         yield roofline_of(shapes[0], signals, device, why_no_device=why)
     if kept is not None:
-        yield fold(kept, signals, gathered.benches, device=device.name if device else "")
+        yield as_asked(fold(kept, signals, gathered.benches, device=device.name if device else ""))
 
 
 class _Traces:

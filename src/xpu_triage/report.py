@@ -6,10 +6,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,15 @@ VERDICT_TAG, NOTEBOOK_ONLY_TAG = "verdict", "only-in-notebook"
 """Tags of cells: the one that shows the verdict; those that lead to other notebooks or say how to run one."""
 TEMPLATES = Path(__file__).parent / "templates"
 CELL_TIMEOUT_S = 600
+
+_LAUNCH = """import os, pathlib, runpy, sys
+try:
+    pathlib.Path(sys.argv.pop(1)).write_text(str(os.getpid()))
+except OSError:
+    os._exit(1)  # whoever wanted this kernel has ended
+runpy.run_module("ipykernel_launcher", run_name="__main__", alter_sys=True)
+"""
+"""The kernel's start: it says who it is, so that it can be ended before its folder goes."""
 
 
 def write_report(evidence: Sequence[str], out: Path, *, baseline: str = "") -> Path:
@@ -51,10 +61,10 @@ def check_target(evidence: Sequence[str], out: Path) -> Path:
     if out.suffix.lower() not in (".html", ".htm"):
         raise UnusableInput("is no name for a report", where=out, todo="Let it end in .html")
     try:
-        target = out.resolve()
+        target = Path(os.path.realpath(out))  # `resolve` raises at a link to itself
         if target.exists() and not target.is_file():
             raise UnusableInput("is there and is no file", where=out, todo="Name a file for the report")
-        if any(target == Path(piece).resolve() for piece in evidence):
+        if any(str(target) == os.path.realpath(piece) for piece in evidence):
             raise UnusableInput("is the evidence itself", where=out, todo="Name another file for the report")
     except OSError as error:
         raise UnusableInput(f"cannot be written: {error.strerror}", where=out) from None
@@ -91,27 +101,40 @@ def execute(evidence: Sequence[str], *, baseline: str = "") -> Any:
 @contextmanager
 def own_kernel() -> Iterator[str]:
     """The name of a kernel that runs this interpreter and nothing of the user's: no start-up files, no
-    other Python that happens to be registered as `python3`, no history left behind."""
+    other Python that happens to be registered as `python3`, no history left behind. It has ended, and all that it
+    and we wrote meanwhile is gone, whatever ends the block."""
     name = "xpu-triage"
-    with tempfile.TemporaryDirectory(prefix="xpu-triage-") as folder:
+    with tempfile.TemporaryDirectory(prefix="xpu-triage-", ignore_cleanup_errors=True) as folder:
+        pid = Path(folder, "pid")
         spec = Path(folder, "kernels", name)
         spec.mkdir(parents=True)
         (spec / "kernel.json").write_text(json.dumps({
-            "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=50"],
+            "argv": [sys.executable, "-c", _LAUNCH, str(pid), "-f", "{connection_file}", "--log-level=50"],
             "display_name": name, "language": "python"}))
         ours = {"JUPYTER_PATH": folder, "JUPYTER_RUNTIME_DIR": str(Path(folder, "runtime")),
                 "IPYTHONDIR": str(Path(folder, "ipython")), "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-                "MPLBACKEND": "Agg"}
+                "MPLBACKEND": "Agg", "TMPDIR": folder}
         before = {key: os.environ.get(key) for key in ours}
         os.environ.update(ours)
+        temporary, tempfile.tempdir = tempfile.tempdir, folder
         try:
             yield name
         finally:
+            _end(pid)
+            tempfile.tempdir = temporary
             for key, value in before.items():
                 if value is None:
                     del os.environ[key]
                 else:
                     os.environ[key] = value
+
+
+def _end(pid_file: Path) -> None:
+    """End the kernel, where it still runs."""
+    with suppress(OSError, ValueError):
+        pid = int(pid_file.read_text())
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def to_html(notebook: Any) -> str:

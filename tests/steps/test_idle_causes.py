@@ -154,6 +154,14 @@ def test_waiting_for_the_other_device_of_a_model_split_over_two() -> None:
     assert cause_of_gap_at(rows, 100) is Cause.PEER_WAIT
 
 
+def test_waiting_for_the_other_devices_of_a_model_split_over_four() -> None:
+    rows = opened()
+    for device, start in (("1", 120), ("2", 420), ("3", 720)):     # each for a third of the time: none for most of it
+        rows.launch(start - 15, "gemm", start, 290, device=device, call_dur=4)
+    rows.launch(1_005, "gemm", 1_020, 800)
+    assert cause_of_gap_at(rows, 100) is Cause.PEER_WAIT
+
+
 def test_a_sync_on_the_other_device_waits_for_it_and_hides_nothing() -> None:
     rows = opened()
     rows.launch(110, "gemm", 120, 4000, device="1")

@@ -168,7 +168,8 @@ def forward(inside: str = "", graph: bool = False, ops: bool = False, read: bool
 
 @pytest.mark.parametrize("how", [
     {"inside": "nn.Module: LlamaModel_0"}, {"inside": "nn.Module: LlamaModel_0", "read": True},
-    {"inside": "## Call CompiledFxGraph f3a ##"}, {"inside": "vllm::unified_forward"}, {"graph": True}, {"ops": True}, {},
+    {"inside": "## Call CompiledFxGraph f3a ##"}, {"inside": "vllm::unified_forward"}, {"graph": True}, {"ops": True},
+    {},
 ], ids=str)
 def test_layers_of_one_forward_pass_are_no_steps(how: dict[str, object]) -> None:
     assert find_steps(forward(**how).trace()).method == "window"

@@ -14,6 +14,7 @@ from xpu_triage.steps.host import NameTable
 from xpu_triage.steps.results import CAUSES, Cause, Walk
 from xpu_triage.steps.step_names import is_engine_step, is_profiler_step
 from xpu_triage.steps.step_time import find_steps
+from xpu_triage.steps.utilization import MOST_DEVICES
 from xpu_triage.steps.walk import walk
 from xpu_triage.trace import Kind, Trace
 
@@ -217,3 +218,34 @@ def test_the_walk_leaves_the_trace_as_it_is() -> None:
     before = {name: value.copy() for name, value in vars(trace).items() if isinstance(value, np.ndarray)}
     walk(trace)
     assert all((getattr(trace, name) == value).all() for name, value in before.items())
+
+
+# -- many devices
+def on_devices(count: int) -> Rows:
+    """Each device works 5 of every 7 µs of its turn, eight times; device 0 twice as long as the others."""
+    rows = Rows()
+    for device in range(count):
+        for turn in range(8):
+            at = 7.0 * (device + count * turn)
+            rows.launch(at, f"k{turn % 3}", at + 1, 10 if device == 0 else 5, device=str(device))
+    return rows
+
+
+def test_names_are_read_once_for_all_devices_and_not_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    codes = NameTable._codes
+    monkeypatch.setattr(NameTable, "_codes", lambda self, *args: asked.append(1) or codes(self, *args))
+
+    def looks(count: int) -> int:
+        asked.clear()
+        walk(on_devices(count).trace())
+        return len(asked)
+
+    assert looks(24) == looks(3)
+
+
+def test_of_thousands_of_devices_those_with_most_work_are_looked_at_and_that_is_said() -> None:
+    walked = walk(on_devices(MOST_DEVICES + 900).trace())
+    assert len(walked.devices) == MOST_DEVICES
+    assert walked.devices[0].device == "0"
+    assert f"of 1,156 devices the {MOST_DEVICES} with most work were looked at" in walked.notes

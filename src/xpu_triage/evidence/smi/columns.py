@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from os import PathLike, fspath
 
 from ...errors import UnusableInput
@@ -110,12 +111,14 @@ def opaque(identity: str) -> str:
     return hashlib.blake2b(identity.strip().lower().encode("utf-8", "replace"), digest_size=8, key=_SALT).hexdigest()
 
 
+@lru_cache(maxsize=4096)
 def is_unknown(text: str) -> bool:
     """Whether the tool says that it does not know: N/A, `-`, ERR!, and anything that it sets in brackets."""
     text = text.strip()
     return text.lower() in _UNKNOWN or (text.startswith("[") and text.endswith("]"))
 
 
+@lru_cache(maxsize=4096)  # monitors print the same few texts over and over
 def number(text: str) -> tuple[float, str] | None:
     """A finite number and its unit, empty where it has none: `27.22 W`, `(300Mhz)`. None for any other text."""
     text = text.strip()
@@ -127,6 +130,7 @@ def number(text: str) -> tuple[float, str] | None:
     return value, match[2] or ""
 
 
+@lru_cache(maxsize=4096)
 def converted(quantity: str, value: float, unit: str) -> float | None:
     """`value` in the unit of `quantity`. None for a unit of another kind, and for what no device can read: a share
     below 0 or far above 1, a negative power or size."""
