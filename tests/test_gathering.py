@@ -61,7 +61,7 @@ def test_names_that_no_terminal_can_show_are_read_all_the_same(folder, capsys):
         (folder / os.fsdecode(name)).write_text(SHEET)
     assert main(["diagnose", str(folder)]) == 3
     printed = capsys.readouterr()
-    assert printed.out.count(": sheet, 2 figures") == len(names) + 1
+    assert " ".join(printed.out.split()).count(": sheet, 2 figures") == len(names) + 1
     assert "\x1b" not in printed.out
     assert "\u202e" not in printed.out
     assert main(["diagnose", str(folder), "--json"]) == 3
