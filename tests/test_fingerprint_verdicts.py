@@ -604,6 +604,13 @@ def test_a_trace_of_one_rank_is_no_proof_of_communication_without_a_bound_of_its
     assert verdict_of({**RANK, **known}).id == "comm-bound"
 
 
+def test_what_one_rank_cannot_tell_of_its_collectives_is_not_laid_on_its_host():
+    verdict = verdict_of({**RANK, "device.busy_fraction": 0.7, "device.compute_fraction": 0.1,
+                          "idle.host_op_fraction": 0.25, "idle.launching_fraction": 0.05})
+    assert verdict.id is None
+    assert [h.id for h in verdict.hypotheses[:2]] == ["comm-bound", "host-bound"]
+
+
 def test_receives_of_one_rank_hold_the_senders_time_whatever_their_shortest():
     receives = {**RANK, "kernel.top_name": "ncclDevKernel_SendRecv", "kernel.top_fraction": 0.66, "comm.min_us": 2900,
                 "comm.calls_per_step": 20, "step.wall_ms": 100}

@@ -312,3 +312,15 @@ def test_progress_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     kineto.read(path, progress=lambda done, size: seen.append((done, size)))
     assert seen[-1] == (path.stat().st_size, path.stat().st_size)
+
+
+def test_an_end_closes_the_begin_of_its_name_where_moments_coincide(tmp_path):
+    """a runs 10–20 µs, b 20–30 µs; b begins in the file before a ends. A stray end closes nothing."""
+    rows = [("B", "a", 10), ("B", "b", 20), ("E", "a", 20), ("E", "x", 25), ("E", "b", 30)]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": [
+        {"ph": ph, "cat": "cpu_op", "name": name, "ts": ts, "pid": 1, "tid": 1} for ph, name, ts in rows]}))
+    trace = kineto.read(path)
+    spans = {trace.name_of(i): (int(trace.start[i]), int(trace.dur[i])) for i in range(len(trace))}
+    assert spans == {"a": (0, 10_000), "b": (10_000, 10_000)}
+    assert trace.counts.unmatched == 1

@@ -133,7 +133,7 @@ def copies_ahead(host_waits: bool) -> Rows:
     return rows
 
 
-@pytest.mark.parametrize("fill", [0.95, 0.6])
+@pytest.mark.parametrize("fill", [1.0, 0.95, 0.6])
 def test_copies_that_nobody_waits_for_do_not_hide_that_the_host_launches_too_slowly(fill: float) -> None:
     walked, verdict = judged(copies_beside(fill=fill))
     assert value(walked, "device.copy_fraction") > 0.4
@@ -145,6 +145,18 @@ def test_copies_that_nobody_waits_for_do_not_hide_that_the_host_launches_too_slo
 def test_copies_that_kernels_wait_for_are_the_limit_of_the_link(host_waits: bool) -> None:
     _, verdict = judged(copies_ahead(host_waits))
     assert (verdict.level, verdict.id) == (Level.CONFIRMED, "bandwidth-bound")
+
+
+def test_copies_that_the_host_carries_out_itself_are_waited_for_though_no_call_says_so() -> None:
+    rows, at = Rows(), 0.0
+    for _ in range(8):
+        begin = at
+        call = rows.call("cudaMemcpyAsync", at + 5, 2_990)       # pageable memory: it returns a little early
+        rows.copy("Memcpy HtoD (Pageable -> Device)", at + 10, 3_000, call, stream="99")
+        eager(rows, at + 3_020, kernels=100, pace=12, dur=9)
+        at += 4_300
+        rows.annotation(DECODE, begin, at - begin - 5)
+    assert judged(rows)[1].id == "bandwidth-bound"
 
 
 # -- one rank of several
@@ -172,6 +184,22 @@ def test_one_step_of_one_rank_cannot_tell_an_exchange_from_waiting_for_the_other
     assert alone.hypotheses[0].id == "comm-bound"
     assert value(walked, "comm.min_us") == 900
     assert verdict.id == "comm-bound"
+
+
+def test_collectives_that_are_short_at_times_were_waiting_and_their_share_is_not_laid_on_the_host() -> None:
+    rows, at = Rows(), 0.0
+    for i in range(9):
+        begin, wait = at, 9_000 if i % 3 else 20
+        eager(rows, at + 10, kernels=6)
+        rows.python("engine.py(3): prepare", at + 620, 2_200)
+        rows.comm("ncclDevKernel_AllReduce", at + 2_850, wait, rows.call("cudaLaunchKernel", at + 2_830, 4))
+        at += 2_900 + wait
+        rows.annotation(f"ProfilerStep#{i}", begin, at - begin)
+    walked, verdict = judged(rows)
+    assert value(walked, "comm.min_us") == 20
+    assert value(walked, "idle.host_op_fraction") > 0.2
+    assert verdict.id is None
+    assert {h.id for h in verdict.hypotheses if h.score > 0} >= {"comm-bound", "host-bound"}
 
 
 def test_what_like_steps_bound_is_probable_and_the_minimum_over_ranks_comes_next() -> None:

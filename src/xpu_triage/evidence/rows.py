@@ -22,6 +22,7 @@ _PAIR = np.dtype([(name, "<i8") for name in COLUMNS])
 _pack_float, _pack_int, _pack_pair = (struct.Struct(form).pack for form in ("<iiddqq", "<iiqdqq", "<qqqqqq"))
 _PENDING_BATCHES = 64                   # of rows that are collected before they become columns
 _NO_ARGS = Args()
+_NEAR = 64                              # begins that are looked at for the name of an end
 _ID = (1 << 63) - 1                     # ids are compared for equality only: larger ones are folded
 _OLD_CATEGORIES = {"Operator", "Runtime", "Kernel", "Memcpy", "Memset"}
 _BY_ARGUMENTS = {"hpu_op"}              # host rows from some backends, device rows from others
@@ -151,10 +152,11 @@ class Rows:
             lane = event.pid, event.tid
             if event.ph == "B":
                 self._open.setdefault(lane, []).append(event)
-            elif event.ph == "E" and not self._open.get(lane):
-                self.unmatched += 1
             elif event.ph == "E":
-                begin = self._open[lane].pop()
+                begin = self._begun(lane, event.name)
+                if begin is None:
+                    self.unmatched += 1
+                    continue
                 start, end = times.one(begin.ts), times.one(event.ts)
                 if start is None or end is None:
                     self.unreadable += 1
@@ -163,6 +165,15 @@ class Rows:
                 args = begin.args or event.args or _NO_ARGS
                 self._pairs += _pack_pair(start, max(end - start, 0), self.keys[begin.cat, begin.name],
                                           self.lanes[lane], args.correlation & _ID, args.external & _ID)
+
+    def _begun(self, lane: tuple[Any, Any], name: str) -> Event | None:
+        """The innermost open begin that an end closes: of its name, where it has one. At one moment a sibling may begin
+        in the file before the one before it ends."""
+        stack = self._open.get(lane, [])
+        for i in range(len(stack) - 1, max(len(stack) - _NEAR, 0) - 1, -1):
+            if not name or stack[i].name == name:
+                return stack.pop(i)
+        return None
 
     def finish(self) -> None:
         """No more events will come. Pairs come after all other rows."""
