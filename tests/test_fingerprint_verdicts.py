@@ -639,3 +639,14 @@ def test_a_long_first_step_without_a_first_time_call_is_as_well_a_hiccup_of_the_
     assert verdict_of({**HICCUP, "idle.first_use_fraction": 0.0, "warmup.compiles": 0}).id != "warmup-compile"
     seen = {**HICCUP, "idle.first_use_fraction": 0.7, "idle.host_op_fraction": 0.05}
     assert verdict_of(seen).id == "warmup-compile"
+
+
+@pytest.mark.parametrize("part", [
+    {"comm.min_us": 2900, "step.wall_ms": 100}, {"comm.min_us": 2900, "comm.calls_per_step": 20},
+    {"comm.isolated_us": 2500, "step.wall_ms": 100}, {"comm.isolated_us": 2500, "comm.calls_per_step": 20}])
+def test_a_time_of_one_collective_bounds_no_cost_while_calls_or_the_step_are_unknown(part):
+    verdict = verdict_of({**RANK, **part})
+    assert (verdict.level, verdict.id) == (Level.NOT_ENOUGH, None)
+    assert "one rank's collectives" in verdict.summary.lower()
+    whole = {"comm.calls_per_step": 20, "step.wall_ms": 100, **part}
+    assert verdict_of({**RANK, **whole}).id == "comm-bound"

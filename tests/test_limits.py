@@ -105,3 +105,27 @@ def test_a_page_with_a_mistake_is_refused(tmp_path, text, says):
     with pytest.raises(TriageError, match=r".") as refusal:
         limits.load(path)
     assert says in str(refusal.value)
+
+
+RANK = {"step.method": "window", "device.comm_fraction": 0.6, "device.compute_fraction": 0.3}
+BOUND = {"comm.calls_per_step": 20, "step.wall_ms": 100}
+
+
+def spoken_of(figures):
+    return any("one rank's collectives" in limit.says for limit in limits.applied(typed(figures), limits.load())[1])
+
+
+@pytest.mark.parametrize("figures", [{}, {"comm.min_us": 2900}, {"comm.isolated_us": 2900}, BOUND,
+                                     {**BOUND, "comm.min_us": 10}])
+def test_one_ranks_collectives_are_doubted_until_their_cost_is_bound(figures):
+    assert spoken_of({**RANK, **figures})
+
+
+@pytest.mark.parametrize("figures", [{**BOUND, "comm.min_us": 2900}, {**BOUND, "comm.isolated_us": 2900},
+                                     {"comm.skew_ms": 3}, {"ab.no_comm_ratio": 0.5}])
+def test_a_bound_of_the_cost_lifts_the_doubt(figures):
+    assert not spoken_of({**RANK, **figures})
+
+
+def test_figures_over_ranks_that_somebody_typed_are_not_doubted():
+    assert not spoken_of({"device.comm_fraction": 0.42, "device.compute_fraction": 0.3, "device.busy_fraction": 0.9})

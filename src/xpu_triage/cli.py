@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from . import __version__, interrupts, lab_serve
@@ -121,14 +121,14 @@ def _diagnosed(args: argparse.Namespace, hide: Callable[[str], str]) -> int:
         check_target(args.evidence, args.report)
     with _progress(hide) as progress:
         diagnosis = diagnose(*args.evidence, progress=progress, baseline=args.baseline)
-    if args.json:
-        print(json.dumps(to_json(diagnosis), indent=2, allow_nan=False))
-    else:
-        from .render import print_diagnosis
+    from .render import print_diagnosis, reader_may_leave
 
-        print_diagnosis(diagnosis)
+    with reader_may_leave() if args.report else nullcontext():
+        if args.json:
+            print(json.dumps(to_json(diagnosis), indent=2, allow_nan=False))
+        else:
+            print_diagnosis(diagnosis)
     if args.report:  # after the verdict: a report that fails must not cost the answer
-        sys.stdout.flush()
         write_report(args.evidence, args.report, baseline=str(args.baseline or ""))
         print(f"report: {hide(str(args.report))}", file=sys.stderr if args.json else sys.stdout)
     return diagnosis.exit_code

@@ -132,7 +132,8 @@ def _idle_engine(n: Numbers) -> Iterator[Contradiction]:
     """Utilization about 0 beside steps that a device computes. A remark: all three may be right, and then it points at
     the host; or the tool reads the wrong device."""
     used, step, running = (n.get(name) for name in ("device.utilization_fraction", "step.wall_ms", "serving.running"))
-    if used is not None and used <= 0.02 and step and running and running >= 1:
+    seen = n.get("device.busy_fraction")  # a trace that says the same explains it
+    if used is not None and used <= 0.02 and step and running and running >= 1 and (seen is None or seen > 0.05):
         yield Contradiction(
             f"device.utilization_fraction {figure(used)} while {figure(running)} requests run in steps of "
             f"{show(step, 'ms')}: a device that computes cannot read 0 %, so the time is spent elsewhere",

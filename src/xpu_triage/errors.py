@@ -35,4 +35,5 @@ class MissingExtra(TriageError):
     """An optional dependency is missing."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed", todo=f"pip install 'xpu-triage[{extra}]'")
+        todo = f"pip install 'xpu-triage[{extra}]' (in a checkout: pip install -e '.[{extra}]')"
+        super().__init__(f"{package} is not installed", todo=todo)

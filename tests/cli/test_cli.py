@@ -305,3 +305,10 @@ def test_no_progress_and_no_colour_where_nobody_looks(trace):
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_a_report_is_written_though_nobody_reads_to_the_end(trace, tmp_path):
+    report = tmp_path / "out.html"
+    command = f"{sys.executable} -m xpu_triage diagnose {trace()} --report {report} | head -c 10"
+    subprocess.run(command, shell=True, check=True, capture_output=True, timeout=120)
+    assert report.read_text().startswith("<!DOCTYPE html>")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -211,6 +214,43 @@ def test_a_scheduler_that_does_not_answer_is_refused_in_one_line(monkeypatch: py
     assert "\n" not in str(refused.value)
     with pytest.raises(UnusableInput, match="no scheduler answers"):
         cluster.diagnose_all(pieces, scheduler="nonsense://x")
+
+
+@pytest.mark.parametrize("answer", [
+    b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", b"SSH-2.0-OpenSSH_9.6\r\n", b"\0" * 64,
+    b"\xff" * 64, struct.pack("<QQ", 8, 0), struct.pack("<QQQ", 16, 1, 2**62), struct.pack("<QQQ", 17, 1, 1) + b"\x80",
+    b"-ERR unknown command\r\n", b""])
+def test_whatever_answers_that_is_no_scheduler_is_refused_in_one_line(
+        answer: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(cluster, "TIMEOUT_S", 0.5)
+    pieces = find_ranks([str(written_job(tmp_path, 1)[0])]).pieces
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.05)
+        over = threading.Event()
+        thread = threading.Thread(target=_answering, args=(server, answer, over))
+        thread.start()
+        try:
+            with pytest.raises(UnusableInput, match="no scheduler") as refused:
+                cluster.diagnose_all(pieces, scheduler=f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        finally:
+            over.set()
+            thread.join(10)
+
+    assert refused.value.exit_code == 2
+    assert str(refused.value).isprintable()
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def _answering(server: socket.socket, answer: bytes, over: threading.Event) -> None:
+    """Say the same to everybody, whatever they say."""
+    while not over.is_set():
+        try:
+            connection, _ = server.accept()
+        except TimeoutError:
+            continue
+        with connection:
+            connection.sendall(answer)
+            over.wait(0.2)
 
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):

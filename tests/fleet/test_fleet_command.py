@@ -86,7 +86,8 @@ def test_the_json_holds_every_rank_in_plain_numbers_and_unknown_is_null(
     assert out["signals"]["comm.min_us"]["value"] == pytest.approx(20, abs=0.01)
     assert out["signals"]["comm.min_us"]["unit"] == "us"
     assert set(out["signals"]) == {"comm.min_us", "comm.max_us", "comm.skew_ms", "comm.compute_spread_ratio"}
-    assert out["collectives"] == [{"group": "", "ranks": 4, "steps": 4, "matched": 12,
+    assert out["missing"] == [[2, 2]]
+    assert out["collectives"] == [{"group": "", "ranks": 4, "steps": 4, "matched": 12, "cost_is_bound": True,
                                    "cost_ms": pytest.approx(0.06, rel=1e-3), "skew_ms": pytest.approx(0.75, rel=1e-3)}]
     (alone,) = [rank for rank in out["ranks"] if rank["late"]]
     assert (alone["own_ratio"], alone["wait_ms"], alone["group"]) == (

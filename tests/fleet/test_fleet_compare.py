@@ -97,7 +97,7 @@ def test_ranks_that_are_late_in_turn_are_no_stragglers_and_the_skew_is_told(tmp_
 
 
 def test_one_rank_that_alone_is_late_at_times_is_a_straggler(tmp_path: Path):
-    assert late(job(tmp_path, 8, late={(2, 3): 1500})) == [3]
+    assert late(job(tmp_path, 8, late={(2, 3): 1500, (3, 3): 1500})) == [3]
 
 
 def test_of_two_ranks_the_slower_is_the_straggler(tmp_path: Path):
@@ -272,7 +272,8 @@ def test_a_rank_that_comes_twice_is_compared_once(tmp_path: Path):
     given = settled(results([*paths, written_job(tmp_path, 2, name="again{}.json")[1]]))
 
     assert [one.label for one in given.ranks] == ["rank0.json", "rank1.json"]
-    assert given.left_out[0].why == "rank 1 again, which rank1.json is already: the first is compared"
+    assert given.left_out[0].why == (
+        "rank 1 again, which rank1.json is already: another capture, and sessions are not mixed")
 
 
 def test_without_any_number_ranks_are_numbered_by_order_and_that_is_said(tmp_path: Path):

@@ -57,7 +57,7 @@ def test_an_event_without_text_is_no_first_token():
     assert reply.ok
     assert (reply.tokens, reply.finish_reason, len(reply.gaps_s)) == (2, "length", 1)
     assert reply.ttft_s >= 0.2
-    assert reply.gaps_s[0] >= 0.1
+    assert reply.gaps_s[0] >= 0.09  # the first of the two may be read late
     assert reply.e2e_s >= reply.ttft_s + reply.gaps_s[0]
 
 

@@ -180,10 +180,11 @@ def test_frames_held_back_are_late_for_the_client_alone():
     with small() as lab:
         before, faulty, after = off_on_off(lab, "slow-front")
     assert faulty.load.itl_ms > 100
-    for healthy in (before, after):
-        assert faulty.load.itl_ms / healthy.load.itl_ms > 2
+    for healthy in (before, after):  # the shortest gaps: a busy machine makes none shorter
+        shortest = min(min(reply.gaps_s) for reply in healthy.load.replies)
+        assert min(min(reply.gaps_s) for reply in faulty.load.replies) > 1.5 * shortest
         assert healthy.load.itl_ms / 1e3 / healthy.mean_s("inter_token_latency") < 1.5
-    assert faulty.load.itl_ms / 1e3 / faulty.mean_s("inter_token_latency") > 2  # the engine is as fast as ever
+    assert faulty.load.itl_ms / 1e3 / faulty.mean_s("inter_token_latency") > 1.2  # the engine does not hold them back
 
 
 # ---- switching

@@ -223,3 +223,30 @@ def test_touched_experts_lie_between_those_of_one_token_and_all(experts: int, da
 def test_a_gigabyte_at_a_gigabyte_a_second_takes_a_second() -> None:
     assert floors.read_ms(Reads(1e9, 0), 1) == pytest.approx(1000)
     assert floors.compute_ms(floors.Operations(1e12, 0), 1) == pytest.approx(1000)
+
+
+def test_a_short_prompt_is_bound_by_reading_the_weights_and_a_long_one_by_arithmetic() -> None:
+    llama = shape(LLAMA_2_7B)                                   # 6.607 billion weights of 2 bytes ÷ 3,350 GB/s
+    assert floors.prefill_floor(llama, 16, 3350, 989) == (pytest.approx(3.945, abs=0.01), "memory")
+    ms, by = floors.prefill_floor(llama, 4096, 3350, 989) or (0, "")
+    assert by == "arithmetic"
+    assert ms == floors.compute_ms(floors.prefill_operations(llama, 4096), 989)
+
+
+def test_a_prompts_floor_splits_over_devices_and_never_falls_with_its_length() -> None:
+    llama = shape(LLAMA_2_7B)
+    found = [floors.prefill_floor(llama, 2.0 ** n, 3350, 989) for n in range(14)]
+    assert [one[0] for one in found if one] == sorted(one[0] for one in found if one)
+    whole, half = found[0], floors.prefill_floor(llama, 1, 3350, 989, 2)
+    assert whole
+    assert half
+    assert half[0] == pytest.approx(whole[0] / 2)
+
+
+def test_one_peak_alone_gives_a_lower_floor_and_none_gives_none() -> None:
+    llama = shape(LLAMA_2_7B)
+    both = floors.prefill_floor(llama, 300, 3350, 989)
+    alone = [floors.prefill_floor(llama, 300, 3350, None), floors.prefill_floor(llama, 300, None, 989)]
+    assert [one[1] for one in alone if one] == ["memory", "arithmetic"]
+    assert both == max(one for one in alone if one)
+    assert floors.prefill_floor(llama, 300, None, None) is None

@@ -84,3 +84,39 @@ def test_bits_that_cannot_be_told_are_unknown(config: dict[str, Any]) -> None:
     found = storage_of("bfloat16", config, 2)
     assert found.bits == {}
     assert found.why_unknown
+
+
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+
+
+@pytest.mark.parametrize(("more", "named"), [
+    ({"dynamic": {"-:.*mlp.*": {}}}, "dynamic"), ({"dynamic": {"+:.*down.*": {"bits": 8}}}, "dynamic"),
+    ({"extra_config": {"model.layers.0.mlp": {"bits": 16}}}, "extra_config"),
+    ({"quantized_layers": {"model.layers.0.mlp.down_proj": {"quant_algo": "FP8"}}}, "quantized_layers"),
+    ({"model.layers.0.mlp.gate": {"bits": 8}}, "model.layers.0.mlp.gate"),
+    ({"model.layers.0.mlp.gate": False}, "model.layers.0.mlp.gate"), ({"a_later_word": {"x": 1}}, "a_later_word"),
+    ({"modules_in_block_to_quantize": [["self_attn.q_proj"], ["mlp.up_proj"]]}, "modules_in_block_to_quantize"),
+    ({"modules_in_block_to_quantize": 7}, "modules_in_block_to_quantize")])
+@pytest.mark.parametrize("base", [GPTQ, {"quant_method": "auto-round", "bits": 4}, {"quant_method": "fp8"},
+                                  {"config_groups": {"g": {**LINEAR, "weights": {"num_bits": 8}}}}])
+def test_bits_of_single_modules_make_the_weights_unknown_and_are_named(base: dict[str, Any], more: dict[str, Any],
+                                                                       named: str) -> None:
+    found = storage_of("bfloat16", {**base, **more}, 2)
+    assert found.bits == {}
+    assert named in found.why_unknown
+    assert storage_of("bfloat16", base, 2).bits
+
+
+@pytest.mark.parametrize("more", [
+    {"dynamic": {}}, {"dynamic": None}, {"extra_config": {}}, {"meta": {"quantizer": ["gptqmodel:2.0"]}},
+    {"exllama_config": {"version": 1}}, {"producer": {"name": "modelopt"}}, {"modules_in_block_to_quantize": None},
+    {"modules_in_block_to_quantize": [["self_attn.k_proj", "self_attn.v_proj", "self_attn.q_proj"],
+                                      ["self_attn.o_proj"], ["mlp.up_proj", "mlp.gate_proj"], ["mlp.down_proj"]]}])
+def test_parts_that_change_no_single_module_leave_the_bits_alone(more: dict[str, Any]) -> None:
+    assert bits({**GPTQ, **more}) == bits(GPTQ)
+
+
+def test_a_hostile_name_of_an_override_is_shown_clean_and_short() -> None:
+    why = storage_of("bfloat16", {**GPTQ, "\x1b[2J" + "x" * 5000: {"bits": 8}}, 2).why_unknown
+    assert "\x1b" not in why
+    assert len(why) < 200

@@ -50,6 +50,8 @@ def test_unknown_peaks_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     out = printed(capsys, tmp_path, LLAMA_2_7B)
     assert "floor     unknown: the device's bandwidth is not known (--bandwidth)" in out
     assert "floor unknown: the arithmetic peak is not known (--tflops)" in out
+    out = printed(capsys, tmp_path, LLAMA_2_7B, "--tflops", "989", "--prompt", "16")
+    assert "ms by arithmetic: the device's bandwidth is not known (--bandwidth)" in out
     out = printed(capsys, tmp_path, DEEPSEEK_V3, "--device", "NVIDIA H200", "--tp", "8")
     assert "products run in fp8, and the peak is for 16 bits" in out
     assert "floor unknown" not in printed(capsys, tmp_path, DEEPSEEK_V3, "--device", "NVIDIA H200", "--tflops", "1979")
@@ -89,3 +91,12 @@ def test_escape_codes_in_a_configuration_do_not_reach_the_terminal(capsys: pytes
                                                                    ) -> None:
     out = printed(capsys, tmp_path, {**LLAMA_2_7B, "architectures": ["\x1b]0;x\x07"], "torch_dtype": "\x1b[2J"})
     assert "\x1b" not in out
+
+
+def test_a_prompts_floor_is_the_larger_of_arithmetic_and_reading(capsys: pytest.CaptureFixture[str], tmp_path: Path
+                                                                 ) -> None:
+    out = printed(capsys, tmp_path, LLAMA_2_7B, "--device", "H100 SXM", "--prompt", "16,4096")
+    assert "of it; floor 3.94 ms by memory\n" in out            # 13.2 GB ÷ 3,350 GB/s
+    assert "by arithmetic" in out
+    out = printed(capsys, tmp_path, LLAMA_2_7B, "--bandwidth", "3350", "--prompt", "16")
+    assert "floor at least 3.94 ms by memory: the arithmetic peak is not known (--tflops)" in out

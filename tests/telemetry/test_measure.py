@@ -70,3 +70,9 @@ def test_all_kinds_of_telemetry_give_their_signals_and_the_device_counts_while_r
     order = [signal.how for signal in measured.signals]
     assert order == sorted(order, key=["smi", "metrics", "log", "stacks", "os"].index)
     assert first["serving.running"] == 4  # the server's own figure comes before the log's
+
+
+def test_requests_that_only_wait_are_a_load_too() -> None:
+    stalled = [Scrape("metrics", time, {"vllm:num_requests_running": (({"engine": "0"}, 0.0),),
+                                        "vllm:num_requests_waiting": (({"engine": "0"}, 6.0),)}) for time in (0, 10)]
+    assert busy_spans(stalled) == ((0, 10),)

@@ -145,6 +145,8 @@ FORMATS: tuple[_Format, ...] = (
     _Format("ascend", lambda head: _is_csv(head) and _of_ascend(head) == ascend.OPERATIONS),
     _Format("ascend-summary", lambda head: _is_csv(head) and _of_ascend(head) == ascend.SUMMARY),
     _Format("diagnosis", _is_diagnosis, _OURS),
+    _Format("lab", lambda head: head.is_text and re.match(r"fault [\w-]+: .*\nclock: ", head.text) is not None,
+            "the lab's own words about its run, which are no evidence"),
     _Format("model", lambda head: head.is_text and config_json.matches(head.text)),
     _Format("kineto", _is_kineto),
     *(_Format(reader.kind, _of(reader), reader=reader) for reader in READERS),

@@ -22,6 +22,7 @@ TIMEOUT_S = 15
 STALLED_S = 60
 """Without a worker, after which nobody is waited for any longer."""
 LOST = "the scheduler was lost before all ranks were done"
+ADDRESS = "Give the address that `dask scheduler` prints"
 LOOK_S = 0.02
 """Between two looks at what has arrived."""
 ASK_S = 1.0
@@ -137,9 +138,11 @@ def _client(dask: Any, scheduler: str | None, workers: int | None, ranks: int) -
             return
         try:
             client = dask.Client(scheduler, timeout=TIMEOUT_S)
-        except (OSError, ValueError, TypeError, ImportError) as error:
-            raise UnusableInput(f"no scheduler answers ({_one_line(error)})", where=scheduler,
-                                todo="Give the address that `dask scheduler` prints") from None
+        except Exception as error:  # what answers there may be anything, and Dask takes its bytes for sizes and frames
+            known = isinstance(error, OSError | ValueError | TypeError | ImportError)
+            what = "no scheduler answers" if known else "what answers there is no scheduler"
+            raise UnusableInput(f"{what} ({_one_line(error)})", where=scheduler,
+                                todo=ADDRESS) from None
         with client:
             _check(client, scheduler)
             yield client

@@ -101,7 +101,9 @@ def common_steps(ranks: Sequence[RankResult]) -> tuple[list[Ints], bool]:
         if 2 * len(of_all) >= len(usual):
             usual = of_all
         if len(usual):
-            return [_places(key, usual) for key in keys], True
+            places = [_places(key, usual) for key in keys]
+            order = np.argsort(np.max(places, axis=0), kind="stable")  # hashes have none of their own
+            return [place[order] for place in places], True
     return [np.arange(_steps(rank), dtype=np.int64) for rank in ranks], False
 
 

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..fingerprints import Fingerprint
 from ..signals import Signal
+from .absent import is_bound, missing, named
 from .collectives import Matched, Matching, common_steps, matched
-from .outliers import Values, apart, long_ones, middle
+from .lateness import is_cold, lateness, mean
+from .outliers import Values, apart, middle
 from .result import Ints, RankResult
-from .settle import LeftOut, Settled
+from .sessions import LeftOut
+from .settle import Settled
 
-LONG = 1.1
-"""A rank's own time from which on it is late, against the median: below it is what batches differ by. Judgement."""
-OFTEN = 0.5
-"""A rank is late where its median step is, or where it comes last in at least this share of the collectives with
-waiting: one that is late once, as each of the others is at another time, is no straggler."""
 FEW = 0.1
 """At most this part of the ranks (but one always) can differ from the rest; more are a second kind of rank."""
-PEERS = 3
-"""Ranks of one group from which on they are compared among themselves."""
-
 WATCHED = {"clock.core_fraction": 0.05, "clock.memory_fraction": 0.05,
            "power.draw_fraction": 0.1, "power.limit_fraction": 0.05}
 """Telemetry in which a rank can stand apart, and by how much it has to."""
@@ -50,13 +45,18 @@ class RankRow:
     late: bool = False
     differs: bool = False
     waits_for: str = ""
-    """A late rank of its group, where its own verdict is that it waits."""
+    """A late rank of its group, or the slower kind, where its own verdict is that it waits."""
+    slower_kind: bool = False
+    """Of the slower ranks, where ranks are of two kinds; none is then late."""
+    only_in: tuple[int, ...] = ()
+    """Steps, counted from 0 among those compared, without which it would not be late: so few that it is no straggler.
+    """
     telemetry: tuple[str, ...] = ()
     """In what its telemetry stands apart: `clock.core_fraction 0.61, the others 0.98`."""
 
     @property
     def remarkable(self) -> bool:
-        return self.late or self.differs or bool(self.telemetry)
+        return self.late or self.differs or bool(self.only_in) or bool(self.telemetry)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +78,14 @@ class Comparison:
     world_size: int | None = None
     one_model: bool = True
     """As of `Settled`."""
+    missing: tuple[range, ...] = ()
+    """Ranks of the world that are not compared."""
+    first_apart: bool = False
+    """Whether the first step is left out of all times: it took much longer than the others."""
+    by_one_step: bool = False
+    """Whether one step alone was compared, in which a cold start looks like a straggler."""
+    steps_compared: int = 0
+    """One set apart among them."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -92,29 +100,50 @@ def compared(given: Settled, pages: Sequence[Fingerprint]) -> Comparison:
     """The ranks of `given` beside each other. Pure."""
     ranks = given.ranks
     steps, by_name = common_steps(ranks)
-    matching = matched(ranks, steps, by_name) if given.one_model else Matching(())
-    notes = [*given.notes, *matching.notes]
-    own, usual_own, compute, per = _own(ranks, steps, by_name, notes)
+    notes = list(given.notes)
+    own, compute, per = _own(ranks, steps, by_name, notes)
     if not given.one_model:
         notes.append("the ranks do not run the same kernels: nothing of them is compared")
-        own, usual_own, compute, per = (*(np.full(len(ranks), np.nan) for _ in range(3)), "")
+        own, compute, per = np.full((len(ranks), 1), np.nan), np.full(len(ranks), np.nan), ""
+    first = int(per == "step" and is_cold(own))
+    if first:
+        notes.append("the first step compared took much longer than the others (a warm-up?): it is set apart from all "
+                     "times here, not from the ranks' own verdicts")
+        steps = [one[1:] for one in steps]
+        compute = _own(ranks, steps, by_name, [])[1]
+    matching = matched(ranks, steps, by_name) if given.one_model else Matching(())
+    notes += matching.notes
     wait, last = _waiting(len(ranks), matching)
-    ratio, late = _late(ranks, own)
-    _, often = _late(ranks, usual_own)
-    late &= often | (np.nan_to_num(last) >= OFTEN)
+    found = lateness(ranks, own, first, last, per == "step")
+    own_ms = mean(own[:, first:])
     usual, verdicts = _usual(ranks)
-    waits_for = _waits_for(ranks, late, own, pages)
-    differs = _differing(ranks, usual, waits_for) if given.one_model else set()
+    waits_for = _waits_for(ranks, found.late, own_ms, pages)
+    waits_for |= _waits_for(ranks, _only_in(found.only_in, len(ranks)) & ~found.late, own_ms, pages)
+    if found.slower.any():
+        waits_for = {i: "the slower kind" for i, rank in enumerate(ranks)
+                     if not found.slower[i] and rank.conclusive in _waiting_pages(pages)}
+    settled_otherwise = {*waits_for, *found.only_in}
+    differs = _differing(ranks, usual, settled_otherwise) if given.one_model else set()
     telemetry = _telemetry(ranks)
     rows = tuple(RankRow(
-        rank, _known(own[i]), _known(ratio[i]), _known(compute[i]), _known(wait[i]), _known(last[i]), bool(late[i]),
-        i in differs, waits_for.get(i, ""), tuple(telemetry[i])) for i, rank in enumerate(ranks))
+        rank, _known(own_ms[i]), _known(found.ratio[i]), _known(compute[i]), _known(wait[i]), _known(last[i]),
+        bool(found.late[i]), i in differs, waits_for.get(i, ""), bool(found.slower[i]), found.only_in.get(i, ()),
+        tuple(telemetry[i])) for i, rank in enumerate(ranks))
     if matching.unmatched:
         names = _some([ranks[i].name for i in matching.unmatched])
         notes.append(f"collectives of {names} are not those of the others, or of other steps: not matched")
-    signals, unknown = _signals(ranks, matching.groups, compute, per)
+    gaps = missing(ranks, given.world_size)
+    if gaps:
+        notes.append(f"{named(gaps)} of a world of {given.world_size:,} not compared: one that is "
+                     "missing may be the late one")
+    signals, unknown = _signals(ranks, matching.groups, compute, per, given.world_size)
     return Comparison(rows, given.left_out, signals, unknown, matching.groups, verdicts, usual, per, given.world_size,
-                      given.one_model, tuple(notes))
+                      given.one_model, gaps, bool(first), found.by_one_step,
+                      own.shape[1] if per == "step" else 0, tuple(notes))
+
+
+def _only_in(places: dict[int, tuple[int, ...]], count: int) -> np.ndarray:
+    return np.isin(np.arange(count), list(places))
 
 
 def _known(value: float) -> float | None:
@@ -122,10 +151,11 @@ def _known(value: float) -> float | None:
 
 
 def _own(ranks: Sequence[RankResult], steps: Sequence[Ints], by_name: bool,
-         notes: list[str]) -> tuple[Values, Values, Values, str]:
-    """Own time of each rank, mean and median over its steps, and its compute (ms, NaN where they cannot be compared),
-    and what they are of."""
-    own, usual, compute = (np.full(len(ranks), np.nan) for _ in range(3))
+         notes: list[str]) -> tuple[Values, Values, str]:
+    """Own time of each rank in each of its steps, [R, S], and its mean compute, [R] (ms, NaN where they cannot be
+    compared), and what they are of."""
+    own = np.full((len(ranks), max(map(len, steps), default=0) or 1), np.nan)
+    compute = np.full(len(ranks), np.nan)
     with_device = 2 * sum(rank.has_device for rank in ranks) > sum(rank.has_trace for rank in ranks)
     able = [i for i, rank in enumerate(ranks) if rank.has_trace and rank.has_device == with_device]
     with_steps = [i for i in able if ranks[i].steps is not None]
@@ -136,44 +166,25 @@ def _own(ranks: Sequence[RankResult], steps: Sequence[Ints], by_name: bool,
     if 2 * len(with_steps) >= len(able) and with_steps:
         for i in with_steps:
             table = ranks[i].steps
-            chosen = steps[i][steps[i] >= 0]
-            if table is not None and len(chosen):
-                own[i], usual[i] = float(table.own[chosen].mean()), float(np.median(table.own[chosen]))
-                compute[i] = float(table.compute[chosen].mean())
-        lost = [ranks[i].name for i in able if np.isnan(own[i])]
+            there = np.flatnonzero(steps[i] >= 0)
+            if table is not None and len(there):
+                own[i, there] = table.own[steps[i][there]]
+                compute[i] = float(table.compute[steps[i][there]].mean())
+        lost = [ranks[i].name for i in able if np.isnan(own[i]).all()]
         if lost:
             what = "lack the steps that most others have" if by_name else "have no steps"
             notes.append(f"{_some(lost)} {what}: their times are not compared")
-        return own, usual, compute, "step"
+        return own, compute, "step"
+    own = own[:, :1]
     for i in able:
         calls = ranks[i].calls
         if calls is not None and ranks[i].steps is None and len(calls):
-            own[i] = ranks[i].window_own_ms / len(calls)
-    return own, own, compute, "collective" if not np.isnan(own).all() else ""
+            own[i, 0] = ranks[i].window_own_ms / len(calls)
+    return own, compute, "collective" if not np.isnan(own).all() else ""
 
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
-def _late(ranks: Sequence[RankResult], own: Values) -> tuple[Values, np.ndarray]:
-    """Own time ÷ the median, and which ranks are late: against the others of their group where these are several, else
-    against all."""
-    ratio, late = np.full(len(ranks), np.nan), np.zeros(len(ranks), np.bool_)
-    groups: dict[str, list[int]] = {}
-    for i, rank in enumerate(ranks):
-        if not np.isnan(own[i]):
-            groups.setdefault(rank.group, []).append(i)
-    alone = [i for members in groups.values() if len(members) < PEERS for i in members]
-    for members in (*(m for m in groups.values() if len(m) >= PEERS), alone):
-        if members:
-            among = own[members] if len(members) >= PEERS else own[~np.isnan(own)]
-            if len(among) < 2 or not middle(among) > 0:
-                continue
-            ratio[members] = own[members] / middle(among)
-            limit = among[long_ones(among, LONG)]
-            late[members] = own[members] >= limit.min() if len(limit) else False
-    return ratio, late
 
 
 def _waiting(count: int, matching: Matching) -> tuple[Values, Values]:
@@ -196,7 +207,7 @@ def _usual(ranks: Sequence[RankResult]) -> tuple[str | None, dict[str, int]]:
 def _waits_for(ranks: Sequence[RankResult], late: np.ndarray, own: Values,
                pages: Sequence[Fingerprint]) -> dict[int, str]:
     """Of ranks whose verdict is that they wait for others: the late rank of their group that they wait for."""
-    waiting = {page.id for page in pages if page.finding and set(page.finding) <= WAITING}
+    waiting = _waiting_pages(pages)
     slowest: dict[str, int] = {}
     for i in np.flatnonzero(late).tolist():
         group = ranks[i].group
@@ -206,16 +217,21 @@ def _waits_for(ranks: Sequence[RankResult], late: np.ndarray, own: Values,
             if rank.conclusive in waiting and not late[i] and rank.group in slowest}
 
 
-def _differing(ranks: Sequence[RankResult], usual: str | None, waits_for: dict[int, str]) -> set[int]:
+def _waiting_pages(pages: Sequence[Fingerprint]) -> set[str]:
+    """The verdicts that say, or may say, that a rank waits for others."""
+    return {page.id for page in pages if page.finding and set(page.finding) <= WAITING}
+
+
+def _differing(ranks: Sequence[RankResult], usual: str | None, explained: Collection[int]) -> set[int]:
     """Ranks whose verdict is another than that of most, and that only few have. Waiting for a late rank is no verdict
-    of one's own."""
+    of one's own; `explained` ranks are left out."""
     counts = Counter(rank.conclusive for rank in ranks)
     most = max(counts.values(), default=0)
     if 2 * most <= len(ranks):
         return set()
     few = max(1, int(FEW * len(ranks)))
     return {i for i, rank in enumerate(ranks)
-            if (mine := rank.conclusive) is not None and mine != usual and counts[mine] <= few and i not in waits_for}
+            if (mine := rank.conclusive) is not None and mine != usual and counts[mine] <= few and i not in explained}
 
 
 def _telemetry(ranks: Sequence[RankResult]) -> list[list[str]]:
@@ -228,13 +244,15 @@ def _telemetry(ranks: Sequence[RankResult]) -> list[list[str]]:
 
 
 def _signals(ranks: Sequence[RankResult], groups: Sequence[Matched], compute: Values,
-             per: str) -> tuple[tuple[Signal, ...], dict[str, str]]:
+             per: str, world_size: int | None) -> tuple[tuple[Signal, ...], dict[str, str]]:
     """`comm.*` of the group with most skew; and for those that cannot be told, why."""
     out: list[Signal] = []
     unknown: dict[str, str] = {}
     if groups:
         worst = max(groups, key=lambda group: group.skew_ms)
         where = f"{len(worst.ranks)} ranks" + (f" of group {worst.group}" if worst.group else "")
+        if is_bound(worst, world_size):
+            where += ", an upper bound of the true cost: ranks are missing"
         kind, place, least, most, times = worst.heaviest()
         words = f"{where}, {kind} number {place} of its step, median of {times}"
         out += [Signal("comm.min_us", least, "trace", words, "all ranks"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..signals import Signal
+from .absent import is_bound
 from .compare import RankRow
 from .diagnosis import FleetDiagnosis
 
@@ -22,13 +23,16 @@ def to_json(found: FleetDiagnosis) -> dict[str, Any]:
             "next": verdict.next, "rank": verdict.rank, "evidence": verdict.evidence,
             "fingerprint": verdict.fingerprint},
         "world_size": comparison.world_size,
+        "missing": [[gap.start, gap.stop - 1] for gap in comparison.missing],
+        "first_step_apart": comparison.first_apart,
         "times_per": comparison.per or None,
         "verdicts": dict(comparison.verdicts),
         "signals": {signal.name: _signal(signal) for signal in comparison.signals},
         "unknown": dict(comparison.unknown),
         "collectives": [
             {"group": group.group, "ranks": len(group.ranks), "steps": group.steps, "matched": len(group.step),
-             "cost_ms": group.cost_ms, "skew_ms": group.skew_ms} for group in comparison.groups],
+             "cost_ms": group.cost_ms, "cost_is_bound": is_bound(group, comparison.world_size),
+             "skew_ms": group.skew_ms} for group in comparison.groups],
         "ranks": [_row(row) for row in comparison.rows],
         "left_out": [{"evidence": left.label, "rank": left.rank, "why": left.why} for left in comparison.left_out],
         "notes": [*found.notes, *comparison.notes],
@@ -48,6 +52,7 @@ def _row(row: RankRow) -> dict[str, Any]:
                     "next": rank.next, "where": rank.where},
         "own_ms": row.own_ms, "own_ratio": row.own_ratio, "compute_ms": row.compute_ms, "wait_ms": row.wait_ms,
         "last_share": row.last_share, "late": row.late, "differs": row.differs, "waits_for": row.waits_for or None,
+        "slower_kind": row.slower_kind, "late_only_in": list(row.only_in),
         "telemetry": list(row.telemetry), "signals": {name: value for name, value, _ in rank.values},
         "notes": list(rank.notes),
     }

@@ -149,7 +149,8 @@ def _in_folder(fs: Any, folder: str, given: str, notes: list[str], depth: int) -
         named = {name for names in numbered.values() for name in names}
         others = [name for name in (*folders, *traces) if name not in named]
         _leave_out([file for file in files if file not in named and file not in traces], given, notes)
-        return [*(_piece(fs, names, given, rank=rank) for rank, names in sorted(numbered.items())),
+        return [*(_piece(fs, names, given, rank=rank) for rank, entries in sorted(numbered.items())
+                  for names in _captures(entries, folders, given, notes)),
                 *(_piece(fs, name, given) for name in others)]
     runs = [name for name in folders if _ONE_RUN.search(_base(name))]
     if len(runs) > 1 or (not traces and len(folders) > 1):
@@ -163,10 +164,25 @@ def _in_folder(fs: Any, folder: str, given: str, notes: list[str], depth: int) -
     return [whole]
 
 
-def _leave_out(names: Sequence[str], given: str, notes: list[str]) -> None:
+def _captures(names: Sequence[str], folders: Sequence[str], given: str, notes: list[str]) -> list[list[str]]:
+    """A rank's entries in a folder, by capture: traces are not read together, unless they are one file in two formats.
+    Files beside a single trace are read with it; which of several they belong to is not known."""
+    captures: dict[str, list[str]] = {}
+    with_files = any(_TRACE.search(name) for name in names if name not in folders)
+    for name in names:
+        if _TRACE.search(name) or (name in folders and (_ONE_RUN.search(_base(name)) or not with_files)):
+            captures.setdefault(_TRACE.sub("", name), []).append(name)
+    if len(captures) < 2:
+        return [list(names)]
+    taken = {name for capture in captures.values() for name in capture}
+    _leave_out([name for name in names if name not in taken], given, notes, "one capture of several")
+    return list(captures.values())
+
+
+def _leave_out(names: Sequence[str], given: str, notes: list[str], whose: str = "no rank") -> None:
     if names:
         shown = ", ".join(clean(_base(name)) for name in names[:3]) + (", …" if len(names) > 3 else "")
-        notes.append(f"{clean(given)}: {len(names):,} files belong to no rank and were not read ({shown})")
+        notes.append(f"{clean(given)}: {len(names):,} files belong to {whose} and were not read ({shown})")
 
 
 def _piece(fs: Any, names: str | Sequence[str], given: str, *, label: str = "", rank: int | None = None) -> Piece:

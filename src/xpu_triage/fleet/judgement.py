@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from ..contradictions import contradictions
 from ..fingerprints import Fingerprint
 from ..signals import Signal, Signals
+from ..text import shorten
 from ..verdict import Level, Verdict, judge
+from .absent import how_many, is_bound, named
+from .collectives import Matched
 from .compare import Comparison, RankRow
+from .lateness import LONG
+from .summary import spans
 
 STRAGGLER = "straggler"
 DIFFERS = "rank-differs"
+UNEVEN = "uneven-ranks"
+SLOW_STEP = "slow-step"
 TAKEN_UP = 0.5
 """The others wait for a late rank where they wait at least this part of its excess longer than it does. Judgement."""
 SLOWER = 0.5
@@ -24,12 +33,13 @@ RANKS_SAID = 8
 class JobVerdict:
     level: Level
     id: str | None
-    """`straggler`, `rank-differs`, or the fingerprint of the job; None where there is not enough evidence."""
+    """`straggler`, `uneven-ranks`, `slow-step`, `rank-differs`, or the fingerprint of the job; None where there is not
+    enough evidence."""
     title: str
     summary: str
     next: str
     rank: str
-    """The one to look at, by its name: `rank 17`."""
+    """The one to look at, by its name: `rank 17`; `ranks 4-7` where the ranks are of two kinds."""
     evidence: str
     """Its evidence."""
     fingerprint: str | None = None
@@ -43,17 +53,22 @@ class JobVerdict:
 def judged(found: Comparison, pages: Sequence[Fingerprint]) -> JobVerdict:
     """The verdict on `found`, which has at least one rank. Pure.
 
-    A late rank comes first, then one that differs: what the others show meanwhile is waiting for it, and communication
-    is not to blame. Otherwise the job is judged by a typical rank. `comm.*` over ranks stands in for a rank's own: it
+    A late rank comes first, or two kinds of rank, then one that differs, then one that was late in a few steps only:
+    what the others show meanwhile is waiting for it, and communication is not to blame. Otherwise the job is judged by
+    a typical rank. `comm.*` over ranks stands in for a rank's own: it
     tells waiting from cost.
     """
     if not found.one_model:
         return _of_different_jobs(found)
     late = sorted((row for row in found.rows if row.late), key=lambda row: -(row.own_ms or 0.0))
     if late:
-        return _straggler(found, late[0], pages)
+        return _straggler(found, late, pages)
+    if any(row.slower_kind for row in found.rows):
+        return _uneven(found)
     if differing := [row for row in found.rows if row.differs]:
         return _differs(found, differing)
+    if few := [row for row in found.rows if row.only_in]:
+        return _slow_step(found, max(few, key=lambda r: r.result.steps.own.max() if r.result.steps else 0.0))
     return _alike(found, pages)
 
 
@@ -65,7 +80,8 @@ def _of_different_jobs(found: Comparison) -> JobVerdict:
         "about another's.", "Give the ranks of one job, recorded at the same time", first.name, first.label)
 
 
-def _straggler(found: Comparison, row: RankRow, pages: Sequence[Fingerprint]) -> JobVerdict:
+def _straggler(found: Comparison, late: list[RankRow], pages: Sequence[Fingerprint]) -> JobVerdict:
+    row = late[0]
     rank = row.result
     alone = _with_all_ranks(found, row, pages)[0]
     fingerprint, how_sure = rank.conclusive, rank.level
@@ -75,40 +91,136 @@ def _straggler(found: Comparison, row: RankRow, pages: Sequence[Fingerprint]) ->
     usual = own / (row.own_ratio or 1.0)
     parts = [f"{rank.name} takes {own:,.2f} ms of its own a {found.per} where {usual:,.2f} ms is the median "
              f"({own / usual:,.2f} ×)"]
-    level, waiting = _taken_up(found, row, own - usual)
+    level, waiting = _taken_up(found, [row], own - usual)
     parts.append(waiting)
     usual_ms = _usual_kernels(found)
     slower = False
     if row.compute_ms is not None and usual_ms:
         slower = row.compute_ms - usual_ms >= SLOWER * (own - usual)
-        parts.append(f"its kernels take {row.compute_ms / usual_ms:,.2f} × the median: "
-                     + ("the device itself is slower" if slower else "the device is not what is slower"))
+        parts.append(f"its kernels take {row.compute_ms / usual_ms:,.2f} × the median: " + (
+            "the device is not what is slower" if not slower else "its kernels are what is longer"
+            if level is Level.NOT_ENOUGH or found.by_one_step else "the device itself is slower"))
     parts += row.telemetry
     if fingerprint:
         parts.append(f"its own diagnosis: {fingerprint} ({how_sure}), {rank.where or rank.title}")
     parts += _others(found, [r for r in found.rows if r.remarkable and r is not row])
-    parts += [f"{_names(found.left_out)} not compared"] if found.left_out else []
-    title = f"straggler: {rank.name}" + (f" ({fingerprint})" if fingerprint else "")
-    return JobVerdict(level, STRAGGLER if level is not Level.NOT_ENOUGH else None, title, _sentences(parts),
+    parts += _not_compared(found)
+    said = f" ({fingerprint})" if fingerprint else ""
+    if level is Level.NOT_ENOUGH:
+        return JobVerdict(level, None, f"{rank.name} takes longer, and the others do not wait for it",
+                          _sentences(parts), SAME_TIME, rank.name, rank.label, fingerprint)
+    if found.by_one_step:
+        parts.insert(1, "one step was compared: a cold start looks the same")
+        return JobVerdict(Level.NOT_ENOUGH, None, f"{rank.name} is late in the one step compared", _sentences(parts),
+                          PAST_WARM_UP, rank.name, rank.label, fingerprint)
+    more = f" and {len(late) - 1:,} more" if len(late) > 1 else ""
+    return JobVerdict(level, STRAGGLER, f"straggler: {rank.name}{said}{more}", _sentences(parts),
                       _next_of(row, slower), rank.name, rank.label, fingerprint)
 
 
-def _taken_up(found: Comparison, row: RankRow, excess: float) -> tuple[Level, str]:
-    """Whether the others wait for this rank, in words. Without collectives each rank goes its own way."""
-    group = next((g for g in found.groups if any(found.rows[i] is row for i in g.ranks.tolist())), None)
-    if group is None or row.wait_ms is None:
-        return Level.PROBABLE, "no collective could be matched to show that the others wait for it"
-    others = sorted(found.rows[i].wait_ms or 0.0 for i in group.ranks.tolist() if found.rows[i] is not row)
-    longer = others[(len(others) - 1) // 2] - row.wait_ms
+SAME_TIME = ("Record the same steps on all ranks at the same time, in one session, and compare again: ranks that "
+             "exchange wait for a slow one, and here they did not")
+PAST_WARM_UP = ("Record several steps past the warm-up (the profiler's wait and warmup steps) on all ranks, and "
+                "compare again: first steps compile, allocate and load")
+
+
+def _taken_up(found: Comparison, rows: Sequence[RankRow], excess: float) -> tuple[Level, str]:
+    """Whether the others wait for these, in words. Without collectives each rank goes its own way."""
+    chosen = {id(row) for row in rows}
+    theirs, others = [], []
+    group = None
+    for one in found.groups:
+        mine = [found.rows[i] for i in one.ranks.tolist()]
+        if any(id(row) in chosen for row in mine):
+            group = group or one
+            theirs += [row.wait_ms or 0.0 for row in mine if id(row) in chosen]
+            others += [row.wait_ms or 0.0 for row in mine if id(row) not in chosen]
+    them = "it does" if len(rows) == 1 else "these do"
+    if group is None or not others:
+        return Level.PROBABLE, f"no collective could be matched to show that the others wait for {them.split()[0]}"
+    usual = _median if len(rows) == 1 else fmean
+    longer = usual(others) - usual(theirs)
     if found.per == "collective":
         longer /= len(group.step)
-    cost = f"whose true cost is {group.cost_ms:,.2f} ms"
+    most = "at most " if is_bound(group, found.world_size) else ""
+    cost = f"whose true cost is {most}{group.cost_ms:,.2f} ms"
     if longer >= TAKEN_UP * excess:
-        last = f"; it comes last in {row.last_share:.0%} of those with waiting" if row.last_share else ""
-        return Level.PROBABLE, (f"the others wait {longer:,.2f} ms longer than it does in their collectives, {cost}: "
+        share = rows[0].last_share if len(rows) == 1 else None
+        last = f"; it comes last in {share:.0%} of those with waiting" if share else ""
+        return Level.PROBABLE, (f"the others wait {longer:,.2f} ms longer than {them} in their collectives, {cost}: "
                                 f"communication is not to blame{last}")
-    return Level.NOT_ENOUGH, (f"but the others wait only {longer:,.2f} ms longer than it does in their collectives, "
-                              f"{cost}: their steps may not be the same")
+    waited = f"wait only {longer:,.2f} ms longer than" if longer > 0 else "wait no longer than"
+    return Level.NOT_ENOUGH, (f"but the others {waited} {them} in their collectives, {cost}: their steps "
+                              "may not be the same")
+
+
+def _median(values: Sequence[float]) -> float:
+    return sorted(values)[(len(values) - 1) // 2]
+
+
+def _uneven(found: Comparison) -> JobVerdict:
+    """Two kinds of rank: no single one is to blame."""
+    slow = [row for row in found.rows if row.slower_kind]
+    fast = [row for row in found.rows if not row.slower_kind and row.own_ms is not None]
+    long_ms, short_ms = (fmean(row.own_ms or 0.0 for row in rows) for rows in (slow, fast))
+    level, waiting = _taken_up(found, slow, long_ms - short_ms)
+    others = "the others" if len(fast) > 1 else fast[0].result.name
+    parts = [f"{len(slow):,} ranks take {long_ms:,.2f} ms of their own a {found.per} (the mean), {others} "
+             f"{short_ms:,.2f} ms ({long_ms / short_ms:,.2f} ×): so many are no stragglers", waiting]
+    compute = [_median(known) if (known := [row.compute_ms for row in rows if row.compute_ms is not None]) else 0.0
+               for rows in (slow, fast)]
+    if all(compute):
+        parts.append(f"their kernels take {compute[0] / compute[1]:,.2f} × those of the others")
+    said = Counter(row.result.conclusive or "not enough evidence" for row in slow)
+    parts.append("by themselves the slower say: " + ", ".join(f"{n:,} {what}" for what, n in said.most_common()))
+    parts += _others(found, [row for row in found.rows if row.remarkable])
+    parts += _not_compared(found)
+    numbers = sorted(row.result.rank for row in slow if row.result.rank is not None)
+    names = f"ranks {spans(numbers)}" if len(numbers) == len(slow) else f"{len(slow):,} of {len(found.rows):,} ranks"
+    shown = sorted(slow, key=lambda row: row.own_ms or 0.0)[(len(slow) - 1) // 2].result
+    title = f"two kinds of rank: {shorten(names, 60)} take longer (work split unevenly?)"
+    if level is Level.NOT_ENOUGH:
+        return JobVerdict(level, None, f"{shorten(names, 60)} take longer, and the others do not wait for them",
+                          _sentences(parts), SAME_TIME, names, shown.label)
+    if found.by_one_step:
+        parts.insert(1, "one step was compared: a cold start looks the same")
+        return JobVerdict(Level.NOT_ENOUGH, None, title, _sentences(parts), PAST_WARM_UP, names, shown.label)
+    return JobVerdict(level, UNEVEN, title, _sentences(parts),
+                      "Compare what the two kinds are given: stages of the pipeline, experts, tokens and sequence "
+                      "lengths. Where all is split evenly, compare what the slower share: host, power limit, clocks, "
+                      "kind of device", names, shown.label)
+
+
+def _slow_step(found: Comparison, row: RankRow) -> JobVerdict:
+    """A rank that is late over all its steps together, and not without a few of them."""
+    rank, table, places = row.result, row.result.steps, row.only_in
+    steps = found.steps_compared
+    first = places == (0,)
+    where = f"step {places[0]}" if len(places) == 1 else f"{len(places):,} of {steps:,} steps"
+    parts = [f"{rank.name} was late in {where} only, of {steps:,} compared (counted from 0)" + (
+        ", as in a warm-up: compilation, allocation or loading" if first else "")]
+    if table is not None:
+        parts.append(f"it took up to {float(table.own.max()):,.2f} ms of its own there, in its median step "
+                     f"{_median([float(ms) for ms in table.own]):,.2f} ms; the others waited for it meanwhile, so that "
+                     "communication and their own verdicts are not to be read from these traces")
+    parts.append(_waiting_words(found))
+    parts += _others(found, [r for r in found.rows if r.remarkable and r is not row])
+    parts += _not_compared(found)
+    how = " (warm-up)" if first else ""
+    return JobVerdict(
+        Level.PROBABLE, SLOW_STEP, f"slow in {where} only{how}: {rank.name}", _sentences(parts),
+        PAST_WARM_UP if first else
+        f"Look at that step of {rank.name} (xpu-triage diagnose {rank.label}); record more steps to see whether it "
+        "comes again, and on which rank", rank.name, rank.label)
+
+
+def _not_compared(found: Comparison) -> list[str]:
+    parts = [f"{_names(found.left_out)} not compared"] if found.left_out else []
+    if found.missing:
+        who = named(found.missing)
+        parts.append(f"{who} of a world of {found.world_size:,} {'is' if how_many(found.missing) == 1 else 'are'} "
+                     "missing, and may be later still")
+    return parts
 
 
 def _usual_kernels(found: Comparison) -> float:
@@ -133,7 +245,8 @@ def _differs(found: Comparison, differing: list[RankRow]) -> JobVerdict:
     rank = row.result
     most = found.usual or "not enough evidence"
     parts = [f"{rank.name} differs: {rank.conclusive} ({rank.level}), where {_count(found, most)} say {most}",
-             rank.where, *row.telemetry, *_others(found, [r for r in found.rows if r.remarkable and r is not row])]
+             rank.where, *row.telemetry, *_others(found, [r for r in found.rows if r.remarkable and r is not row]),
+             *_not_compared(found)]
     return JobVerdict(rank.level, DIFFERS, f"one rank differs: {rank.name} ({rank.conclusive})", _sentences(parts),
                       rank.next, rank.name, rank.label, rank.conclusive)
 
@@ -151,14 +264,35 @@ def _alike(found: Comparison, pages: Sequence[Fingerprint]) -> JobVerdict:
     elif not found.per:
         parts = [f"{len(found.rows):,} ranks, whose times cannot be compared"]
     else:
-        parts = [f"no rank of {len(found.rows):,} is late or differs"]
+        given = " given" if found.missing else ""
+        parts = [f"no rank of {len(found.rows):,}{given} is late or differs"]
+    who = named(found.missing)
+    if found.missing:
+        many = how_many(found.missing) > 1
+        parts.append(f"{who} of a world of {found.world_size:,} {'are' if many else 'is'} missing, and may be what the "
+                     "others wait for in their collectives")
     parts.append(_waiting_words(found))
     if shown.telemetry:
         parts += [f"{shown.result.name}: {text}" for text in shown.telemetry]
+    if any(_may_hide(found, group) for group in found.groups):
+        parts.append(f"the others by themselves ({verdict.level}): {verdict.title}")
+        return JobVerdict(
+            Level.NOT_ENOUGH, None, f"{who} missing: the late one may be among them" if how_many(found.missing) > 1 else
+            f"{who} missing: may be the late one", _sentences(parts),
+            f"Give the evidence of {who} too, of the same steps: only with all ranks is the shortest time in a "
+            "collective its true cost", shown.result.name, shown.result.label, None, verdict, tuple(signals.values()))
     parts.append(verdict.summary)
     conclusive = verdict.id if verdict.level is not Level.NOT_ENOUGH else None
-    return JobVerdict(verdict.level, conclusive, verdict.title, _sentences(parts), verdict.next, shown.result.name,
+    title = verdict.title + (f" ({who} missing)" if found.missing and len(found.rows) > 1 else "")
+    return JobVerdict(verdict.level, conclusive, title, _sentences(parts), verdict.next, shown.result.name,
                       shown.result.label, conclusive, verdict, tuple(signals.values()))
+
+
+def _may_hide(found: Comparison, group: Matched) -> bool:
+    """Whether a missing rank could be late by so much that it would be a straggler, for all that its group shows."""
+    own = [row.own_ms for i in group.ranks.tolist() if (row := found.rows[i]).own_ms is not None]
+    return (bool(found.missing) and found.per == "step" and is_bound(group, found.world_size) and bool(own)
+            and group.cost_ms >= (LONG - 1) * _median([ms for ms in own if ms is not None]))
 
 
 def _with_all_ranks(found: Comparison, row: RankRow, pages: Sequence[Fingerprint]) -> tuple[Verdict, Signals]:
@@ -174,7 +308,8 @@ def _waiting_words(found: Comparison) -> str:
     if not found.groups or found.per != "step":
         return ""
     group = max(found.groups, key=lambda g: g.skew_ms)
-    words = f"collectives cost {group.cost_ms:,.2f} ms a step"
+    most = "at most " if is_bound(group, found.world_size) else ""
+    words = f"collectives cost {most}{group.cost_ms:,.2f} ms a step"
     if group.skew_ms > group.cost_ms:
         words += f" and {group.skew_ms:,.2f} ms of skew, now by one rank, now by another"
     return words
@@ -185,6 +320,7 @@ def _others(found: Comparison, rows: list[RankRow]) -> list[str]:
     said = []
     for row in rows[:RANKS_SAID]:
         what = [f"{row.own_ratio:,.2f} × the median" if row.late and row.own_ratio else "",
+                f"late in {len(row.only_in)} of {found.steps_compared} steps only" if row.only_in else "",
                 row.result.conclusive or "" if row.late or row.differs else "", *row.telemetry]
         said.append(f"{row.result.name}: {', '.join(filter(None, what))}")
     if len(rows) > RANKS_SAID:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ..render import COLOURS, console
 from ..text import clean, shorten
+from .absent import expected, is_bound
 from .compare import RankRow
 from .diagnosis import FleetDiagnosis
 from .result import RankResult
@@ -104,7 +105,9 @@ def _short(rank: RankResult) -> str:
 
 def remark(row: RankRow) -> str:
     """What stands out, in a few words."""
-    words = [("late" if row.late else ""), ("differs" if row.differs else ""),
+    few = f"late in {len(row.only_in)} step{'s' if len(row.only_in) > 1 else ''} only" if row.only_in else ""
+    words = [("late" if row.late else ""), few, ("slower kind" if row.slower_kind else ""),
+             ("differs" if row.differs else ""),
              (f"waits for {row.waits_for}" if row.waits_for else ""), *row.telemetry]
     return ", ".join(filter(None, words))
 
@@ -119,9 +122,13 @@ def _collectives(found: FleetDiagnosis) -> Iterator[RenderableType]:
         return
     worst = max(groups, key=lambda group: group.skew_ms)
     name = f"group {worst.group}" if worst.group else "all of them"
+    bound = is_bound(worst, found.comparison.world_size)
+    if bound:
+        name = f"of {expected(worst.group, found.comparison.world_size):,}"
+    cost = f"true cost {'at most ' if bound else ''}{worst.cost_ms:,.2f} ms a step, skew {worst.skew_ms:,.2f} ms"
     yield Text(f"collectives matched over {len(worst.ranks):,} ranks ({clean(name)}), {len(worst.step):,} in "
-               f"{worst.steps:,} step{'s' if worst.steps > 1 else ''}: true cost {worst.cost_ms:,.2f} ms a step, skew "
-               f"{worst.skew_ms:,.2f} ms" + (f"; groups: {len(groups)}" if len(groups) > 1 else ""))
+               f"{worst.steps:,} step{'s' if worst.steps > 1 else ''}: {cost}"
+               + (f"; groups: {len(groups)}" if len(groups) > 1 else ""))
     for signal in found.comparison.signals:
         yield Text(f"  {signal.name} {signal.value:,.4g}  {clean(signal.window)}", style="dim")
 

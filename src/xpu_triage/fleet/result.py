@@ -94,6 +94,8 @@ class RankResult:
     calls: Calls | None = None
     kernels: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Hashes of the names of its heaviest kernels: whether two ranks run the same model."""
+    traces: int = 0
+    """How many its evidence holds; its times are those of one."""
     notes: tuple[str, ...] = ()
 
     @property

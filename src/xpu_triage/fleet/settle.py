@@ -10,20 +10,12 @@ import numpy as np
 
 from ..errors import UnusableInput
 from .result import RankResult, shared
+from .sessions import LeftOut, one_session
 
 FEWEST_NAMES = 4
 ALIKE = 0.2
 """Ranks with fewer kernel names than this in common with most others (shared ÷ all) run another model: stages of one
 pipeline share most of theirs, two models hardly any. Judgement."""
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """One piece of evidence that is not compared."""
-
-    label: str
-    rank: int | None
-    why: str
 
 
 @dataclass(frozen=True)
@@ -51,8 +43,13 @@ def settled(results: Sequence[RankResult]) -> Settled:
     size = _majority([rank.world_size for rank in ranks if rank.world_size is not None])
     ranks = _without(ranks, out, lambda one: _other_world(one, size, ranks))
     ranks, one_model = _without_other_models(ranks, out)
+    ranks = one_session(ranks, out, notes)
     seen: dict[int, str] = {}
     ranks = _without(ranks, out, lambda one: _again(one, seen))
+    if mixed := [rank.name for rank in ranks if rank.traces > 1]:
+        notes.append(f"several traces in the evidence of one rank: {', '.join(mixed[:4])}"
+                     + (f" and {len(mixed) - 4} more" if len(mixed) > 4 else "")
+                     + ": times are those of one of them, the other signals may be of another: give each capture alone")
     ranks.sort(key=lambda one: (one.rank is None, one.rank or 0))
     return Settled(tuple(ranks), tuple(out), tuple(notes), size, one_model)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,9 @@ def summarised(found: Diagnosis, piece: Piece, notes: Iterable[str] = ()) -> Ran
     said = list(notes)
     said += [note for record in found.evidence for note in record.notes]
     rank, rank_from = piece.rank, _by(piece)
+    if found.others:
+        said.append(f"{len(found.others) + 1} traces in the evidence of one rank: compared by "
+                    f"{clean(PurePath(walked.trace.source).name) if walked else 'one'} alone")
     more: dict[str, Any] = {}
     if walked is not None:
         about = _about(walked.trace)
@@ -89,7 +92,7 @@ def summarised(found: Diagnosis, piece: Piece, notes: Iterable[str] = ()) -> Ran
             if rank is not None and rank != told:
                 said.append(f"its name says rank {rank}, its trace rank {told}: the trace is believed")
             rank, rank_from = told, "trace"
-        more = _of_walk(walked, said) | _of_job(about, rank)
+        more = _of_walk(walked, said) | _of_job(about, rank) | {"traces": 1 + len(found.others)}
     return RankResult(
         piece.label, rank=rank, rank_from=rank_from, level=verdict.level, id=verdict.id, title=verdict.title,
         summary=verdict.summary, next=verdict.next, where=_where(found), notes=tuple(dict.fromkeys(said)),

@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -246,19 +246,19 @@ def _judged(out: Path, args: argparse.Namespace, hide: Callable[[str], str]) -> 
     """Diagnose the folder and print it, as `xpu-triage diagnose` does."""
     from ..contract import to_json
     from ..diagnosis import diagnose
-    from ..render import print_diagnosis
+    from ..render import print_diagnosis, reader_may_leave
 
     diagnosis = diagnose(out)
-    if args.json:
-        print(json.dumps(to_json(diagnosis), indent=2, allow_nan=False))
-    else:
-        print_diagnosis(diagnosis)
     told = sys.stderr if args.json else sys.stdout
-    print(hide(f"record: {clean(shorten(str(out), 200))}"), file=told)
+    with reader_may_leave() if args.report else nullcontext():
+        if args.json:
+            print(json.dumps(to_json(diagnosis), indent=2, allow_nan=False))
+        else:
+            print_diagnosis(diagnosis)
+        print(hide(f"record: {clean(shorten(str(out), 200))}"), file=told)
     if args.report:
         from ..report import write_report
 
-        sys.stdout.flush()
         write_report([str(out)], args.report)
         print(hide(f"report: {args.report}"), file=told)
     return diagnosis.exit_code

@@ -8,6 +8,7 @@ from ..diagnosis import Diagnosis
 from ..plots.bisection import second_finding
 from ..plots.occupancy import readings
 from ..plots.series import like_the_first, warm_up
+from ..plots.telemetry import on_device
 from ..plots.words import milliseconds, percent
 from ..steps.results import DeviceUse, Finding, Step, Walk
 from ..telemetry.stacks import profile
@@ -160,7 +161,7 @@ def _reported(diagnosis: Diagnosis) -> list[str]:
 def _measured_readings(diagnosis: Diagnosis) -> list[Shown]:
     """What a vendor's tool did read, each quantity of each device with its spread; nothing where none was given."""
     rows = []
-    for samples in diagnosis.telemetry.samples:
+    for samples in on_device(diagnosis):
         for series in samples.series:
             values = series.known
             if series.kind == "device" and series.quantity in ("utilization", "memory_activity", "power", "core_clock"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..samples import EngineLog, Floats, Samples, Series
+from ..telemetry.exporters import device_samples
 from ..telemetry.stacks import profile
 from ..text import clean
 from .canvas import LEGEND_IN, TOP_IN, Entry, Picture, empty, legend, number_ticks, picture, place, plain
@@ -29,13 +30,18 @@ MOST_BARS = 12
 
 def has_readings(diagnosis: Diagnosis) -> bool:
     """Whether any device's utilization was read."""
-    return any(len(series.known) for samples in diagnosis.telemetry.samples for series in samples.of("utilization"))
+    return any(len(series.known) for samples in on_device(diagnosis) for series in samples.of("utilization"))
+
+
+def on_device(diagnosis: Diagnosis) -> tuple[Samples, ...]:
+    """What vendor tools and exporters read."""
+    return (*diagnosis.telemetry.samples, *device_samples(diagnosis.telemetry.scrapes))
 
 
 def readings(diagnosis: Diagnosis) -> Picture:
     """Utilization as the vendor's tool reads it, every reading of every device. One reading proves nothing; the spread
     is what one looks at."""
-    found = [(samples, series) for samples in diagnosis.telemetry.samples for series in samples.of("utilization")
+    found = [(samples, series) for samples in on_device(diagnosis) for series in samples.of("utilization")
              if len(series.known)]
     if not found:
         return empty("Utilization over time", "No device's utilization is known from this evidence.",

@@ -145,11 +145,19 @@ def _prefill(shape: ModelShape, device: Device, tokens: float, count: int) -> st
         return f"prompt of {figure(tokens)} tokens: floor unknown: {error}"
     text = (f"prompt of {figure(tokens)} tokens: {figure(operations.total / 1e12)} TFLOP, attention "
             f"{operations.attention / operations.total:.1%} of it")
-    if not device.tflops or not _fits(device, shape):
-        why = "the arithmetic peak is not known (--tflops)" if not device.tflops else (
-            f"products run in {shape.arithmetic or 'an unknown type'}, and the peak is for 16 bits")
-        return f"{text}; floor unknown: {why}"
-    return f"{text}; floor {figure(floors.compute_ms(operations, device.tflops, count))} ms"
+    tflops = device.tflops if _fits(device, shape) else None
+    floor = floors.prefill_floor(shape, tokens, device.gbps, tflops, count)
+    lacks = []
+    if not device.tflops:
+        lacks.append("the arithmetic peak is not known (--tflops)")
+    elif tflops is None:
+        lacks.append(f"products run in {shape.arithmetic or 'an unknown type'}, and the peak is for 16 bits")
+    if not device.gbps:
+        lacks.append("the device's bandwidth is not known (--bandwidth)")
+    if floor is None:
+        return f"{text}; floor unknown: {'; '.join(lacks)}"
+    ms, by = floor
+    return f"{text}; floor {'at least ' if lacks else ''}{figure(ms)} ms by {by}" + (f": {lacks[0]}" if lacks else "")
 
 
 def _device(args: argparse.Namespace) -> Device:

@@ -1,7 +1,8 @@
 """The least time that a step can take: bytes that it must read ÷ bandwidth, and operations ÷ arithmetic peak.
 
     decode floor  = (weight bytes used + Σ context × KV bytes per token) ÷ (bandwidth × devices)
-    prefill floor = (2 × active parameters × tokens + attention) ÷ (peak × devices)
+    prefill floor = the larger of (2 × active parameters × tokens + attention) ÷ (peak × devices)
+                    and weight bytes used ÷ (bandwidth × devices)
 
 The roofline of Williams, Waterman and Patterson (doi:10.1145/1498765.1498785); for decoders Pope et al.
 (arXiv:2211.05102) and Kaplan et al. (arXiv:2001.08361, 2 operations per weight and token). Weights are read once a step
@@ -175,6 +176,22 @@ def compute_ms(operations: Operations, tflops: float, devices: int = 1) -> float
 def prefill_reads(shape: ModelShape, tokens: float, devices: int = 1) -> Reads:
     """Weights that each device reads once for a prompt; the cache it writes is left out."""
     return Reads(weight_bytes(shape, tokens) / devices, 0.0)
+
+
+def prefill_floor(shape: ModelShape, tokens: float, gbps: float | None, tflops: float | None, devices: int = 1
+                  ) -> tuple[float, str] | None:
+    """The larger of computing a prompt and of reading the weights once for it, in ms, and which it is (`arithmetic` or
+    `memory`). A short prompt is bound by reading. Where one of the two peaks is unknown (None) the other alone gives a
+    floor, which then may lie lower; None where both are.
+
+    Raises UnknownFloorError where the configuration does not tell.
+    """
+    found = []
+    if tflops:
+        found.append((compute_ms(prefill_operations(shape, tokens), tflops, devices), "arithmetic"))
+    if gbps:
+        found.append((read_ms(prefill_reads(shape, tokens, devices), gbps), "memory"))
+    return max(found, default=None)
 
 
 def kv_bits_of(name: str) -> float:

@@ -36,6 +36,14 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
 }
 """Modules as the published models name them, below a layer."""
 
+_WHOLE = ("config_groups", "kv_cache_scheme", "exllama_config", "producer", "meta", "adapter", "sparsity_config",
+          "transform_config")
+"""Parts of a quantization_config that are objects and give no single module other bits. Every other object is taken as
+overrides: GPTQModel's `dynamic`, AutoRound's `extra_config`, ModelOpt's `quantized_layers`, MLX's names of modules."""
+
+_EVERY_MODULE = ({"q_proj", "k_proj", "v_proj", "o_proj"}, {"gate_proj", "up_proj", "down_proj"})
+"""What `modules_in_block_to_quantize` of GPTQ holds where nothing is left out (or w1, w2, w3 for the second)."""
+
 _EXPERTS_ONLY = ("mxfp4",)
 """Methods that convert the experts and nothing else (as transformers does for mxfp4)."""
 
@@ -71,6 +79,8 @@ def storage_of(dtype: str, config: Mapping[str, Any] | None, layers: int) -> Sto
     schemes = _schemes(config, method)
     if isinstance(schemes, str):
         return Storage({}, method, kv, "", schemes)
+    if why := _overrides(config):
+        return Storage({}, method, kv, "", why)
     stored, number_type, activations, quantized_parts = schemes
     bits = dict.fromkeys(PARTS, float(base))
     left_out = _LeftOut(config)
@@ -148,6 +158,31 @@ def _of_groups(
         return "quantization_config: several groups with different bits, which are not understood here"
     bits, kind, activations = found.pop()
     return bits, kind, activations, PARTS
+
+
+def _overrides(config: Mapping[str, Any]) -> str:
+    """Why the bits of all modules do not follow from those of the method; empty where they do.
+
+    Patterns of overrides are regular expressions with rules of their own (`-:` leaves a module alone, `+:` changes it),
+    and a part of a layer may be hit by half: nothing is guessed of them.
+    """
+    for key, value in config.items():
+        of_a_module = "." in key and value is not None      # MLX: "model.layers.0.mlp.gate": false, or an object
+        if of_a_module or (isinstance(value, dict) and value and key not in _WHOLE):
+            return (f"quantization_config gives single modules bits of their own ({clean(shorten(key, 40))}), which "
+                    "are not understood here")
+    listed = config.get("modules_in_block_to_quantize")
+    if listed and not _names_all(listed):
+        return "quantization_config converts only modules_in_block_to_quantize, which are not understood here"
+    return ""
+
+
+def _names_all(listed: Any) -> bool:
+    groups = listed if isinstance(listed, list) else [listed]
+    flat = [name for group in groups for name in (group if isinstance(group, list) else [group])]
+    last = {name.rpartition(".")[2] for name in flat if isinstance(name, str)}
+    attention, mlp = _EVERY_MODULE
+    return attention <= last and (mlp <= last or {"w1", "w2", "w3"} <= last)
 
 
 def _kv_bits(config: Mapping[str, Any]) -> float | None:

@@ -34,12 +34,16 @@ of."""
 FEW_EVENTS = 30
 """Fewer device events than this show no pattern."""
 
+ONLINE_SHARE = 0.1
+"""Share of the window in calls that compile or select operators online from which on they are spoken of. Judgement."""
+
 READ_BACK_WAITS_NS = 50_000
 """Reading a number off a host tensor takes a few µs: a mean above this is a wait for a device."""
 
 _ASYNC_COPY = re.compile(r"mem(ory)?_?co?py\w*async", re.I)
 _COLLECTIVES = re.compile(r"nccl|rccl|hccl|xccl")
 _ACCELERATOR = re.compile(rf"{_COLLECTIVES.pattern}|cuda|hip[A-Z]|\bnpu\b|aclrt|\bxpu\b|\bur[A-Z]")
+_ONLINE = re.compile(r"aclopCompileAndExecute")
 _READ_BACK = re.compile(r"^aten::_local_scalar_dense$")
 
 
@@ -54,7 +58,7 @@ def about_device(scene: Scene, time: DeviceTime, work: GapWork, fallbacks: Fallb
         notes.append("no host rows: the device's side alone; why it was idle cannot be said")
     if len(time.rows) < FEW_EVENTS:
         notes.append(f"only {len(time.rows)} device events")
-    notes += _lost_launches(scene) + _waits_in_queue(scene, time) + _hidden_syncs(scene)
+    notes += _lost_launches(scene) + _waits_in_queue(scene, time) + _hidden_syncs(scene) + _online_operators(scene)
     op = fallbacks.heaviest(scene.left, scene.right)
     notes += [doubt for doubt in (fallbacks.doubt, "" if op else without_copies(scene)) if doubt]
     if op is not None:
@@ -117,6 +121,32 @@ def _hidden_syncs(scene: Scene) -> list[str]:
     holds = "holds" if len(calls) == 1 else "hold"
     return [f"hidden synchronization: {count} named asynchronous {holds} the host for {spoken(waited)} until the "
             f"device is done, as copies through pageable memory do; mostly {site_of(scene, calls, trace.dur[calls])}"]
+
+
+def _online_operators(scene: Scene) -> list[str]:
+    """Calls of Ascend's single-operator interface that find or compile an operator each time they run.
+
+    Which of the two depends on torch_npu's set_compile_mode, whose default differs by product: jit_compile=True
+    compiles, False takes built binaries (hiascend.com, Pytorch 7.0.0 API reference, torch_npu.npu.set_compile_mode).
+    Calls in a few of many steps are first uses, and no habit.
+    """
+    trace = scene.trace
+    calls = np.flatnonzero(scene.names.rows(_ONLINE, Kind.RUNTIME, Kind.HOST_OP))
+    calls = calls[starts_inside(scene, calls)]
+    if not len(calls):
+        return []
+    spent = total_within(trace.start[calls], scene.end[calls], scene.left, scene.right)
+    all_steps = len(scene.steps.steps)
+    steps = len(np.unique(scene.step_of(trace.start[calls])))
+    if spent < ONLINE_SHARE * scene.window or 2 * steps < all_steps:
+        return []
+    count = "1 call" if len(calls) == 1 else f"{len(calls):,} calls"
+    takes = "takes" if len(calls) == 1 else "take"
+    times = f" in {steps} of {all_steps} steps" if all_steps > 1 else ""
+    return [f"operators are compiled or selected online in each call: {count} of aclopCompileAndExecute{times} {takes} "
+            f"{spoken(spent)} of host time, {spent / scene.window:.0%} of the window. The capture does not tell which: "
+            "see that built binaries are used (torch.npu.set_compile_mode(jit_compile=False), with the binary operator "
+            "package installed), or a path that has aclnn operators"]
 
 
 def why_no_device(scene: Scene) -> tuple[str, str]:

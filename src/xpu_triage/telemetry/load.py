@@ -14,8 +14,8 @@ Spans = tuple[tuple[float, float], ...]
 
 
 def busy_spans(scrapes: Sequence[Scrape]) -> Spans | None:
-    """Seconds since the epoch: between neighbouring scrapes of a server that both see requests run, or, where nobody
-    says how many run, that see tokens generated. None where no two scrapes with times tell."""
+    """Seconds since the epoch: between neighbouring scrapes of a server that both see requests run or wait, or, where
+    nobody says how many, that see tokens generated. None where no two scrapes with times tell."""
     told = [spans for run in runs(scrapes)[0] if run.is_timed and (spans := _spans(run)) is not None]
     return _union(span for spans in told for span in spans) if told else None
 
@@ -23,7 +23,9 @@ def busy_spans(scrapes: Sequence[Scrape]) -> Spans | None:
 def _spans(run: Run) -> Spans | None:
     gauge = run.gauge("running")
     engines = set().union(*gauge)
-    running = [total if (total := sum(cells.values())) or cells.keys() == engines else None for cells in gauge]
+    waiting = [sum(cells.values()) for cells in run.gauge("waiting")]
+    running = [total if (total := sum(cells.values()) + queued) or cells.keys() == engines else None
+               for cells, queued in zip(gauge, waiting, strict=True)]
     spans, knows = [], False
     for (view, now), (later, then) in pairwise(zip(run.views, running, strict=True)):
         made = Run(run.engine, (view, later)).change("generated")

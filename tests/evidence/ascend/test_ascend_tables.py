@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from ascend_files import serving_run
+from xpu_triage import fingerprints
 from xpu_triage.errors import UnusableInput
 from xpu_triage.evidence import ascend
 from xpu_triage.evidence.ascend import tables
+from xpu_triage.signals import Signal, Signals
 from xpu_triage.steps.walk import walk
 from xpu_triage.trace import Kind
+from xpu_triage.verdict import Level, judge
 
 HEADER = "Step Id,Name,Type,Accelerator Core,Start Time(us),Duration(us)\n"
 CASTS = HEADER + "".join(f"1,Cast{i},Cast,{core},17364088837046{i}3.212\t,{dur},\n" for i, (core, dur) in enumerate(
@@ -263,3 +266,31 @@ def test_other_files_are_nothing_of_ascends(tmp_path: Path, content: bytes) -> N
     path = tmp_path / "x"
     path.write_bytes(content)
     assert ascend.kind_of(path, content) == ""
+
+
+# -- one rank's share of communication
+WAITING = ("Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage\n"
+           "{0},9,100,4,104,25,134\n{1},9,102,4,106,24,135\n")
+
+
+@pytest.mark.parametrize(("steps", "method"), [
+    (("50", "51"), "annotation"), (("", ""), "window"), (("50", ""), "window")])
+def test_stages_say_that_they_are_the_steps_of_one_trace(tmp_path: Path, steps: tuple[str, str], method: str) -> None:
+    path = tmp_path / "step_trace_time.csv"
+    path.write_text(WAITING.format(*steps))
+    assert signals(path)["step.method"] == method
+    assert ("step.count" in signals(path)) == (method == "annotation")
+
+
+@pytest.mark.parametrize("steps", [("50", "51"), ("", "")])
+def test_a_summary_of_one_rank_does_not_name_communication(tmp_path: Path, steps: tuple[str, str]) -> None:
+    path = tmp_path / "step_trace_time.csv"
+    path.write_text(WAITING.format(*steps))
+    found = tables.read(path).signals
+    verdict = judge(Signals(found), fingerprints.load())
+    assert (verdict.level, verdict.id) == (Level.NOT_ENOUGH, None)
+    assert "one rank's collectives" in verdict.summary.lower()
+    assert "all ranks" in verdict.next
+    bound = [Signal("comm.skew_ms", 3.0, "typed"), Signal("comm.min_us", 25_000.0, "typed"),
+             Signal("comm.calls_per_step", 4, "typed")]                         # 100 of 101 ms are cost
+    assert judge(Signals([*found, *bound]), fingerprints.load()).id == "comm-bound"

@@ -97,7 +97,11 @@ def _steps(lines: Iterator[csv_table.Row], out: Summary, _: list[float]) -> None
     stage = sum(figures[0] for figures in known)
     words = f"{len(known)} vendor stages, {stage / 1e3:,.1f} ms: from the first device task of a step to its last"
     out.take("step.wall_ms", median(figures[0] for figures in known) / 1e3, words)
-    if all(value(row, "Step") for row in rows):
+    named = all(value(row, "Step") for row in rows)
+    # a stage is a step where the profiler was told of steps, else the whole capture. Either way it is one rank's trace:
+    # the rules that doubt the collectives of one rank must know that
+    out.take("step.method", "annotation" if named else "window", words)
+    if named:
         out.take("step.count", len(known), words)
     for name, part in (("compute", 1), ("comm", 2)):
         out.take(f"device.{name}_fraction", _share(sum(figures[part] for figures in known), stage), words)
