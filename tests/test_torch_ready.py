@@ -47,7 +47,8 @@ def needs_torch() -> None:
 @every_part
 def test_without_torch_the_extra_is_named(part: str):
     (line,) = said(f"import sys; sys.modules['torch'] = None; {PARTS[part]}")
-    assert line == "MissingExtra torch is not installed. pip install 'xpu-triage[lab]' (in a checkout: pip install -e '.[lab]')"
+    assert line == ("MissingExtra torch is not installed. "
+                    "pip install 'xpu-triage[lab]' (in a checkout: pip install -e '.[lab]')")
 
 
 @every_part

@@ -157,7 +157,8 @@ def test_a_recording_prints_a_line_for_each_load_and_can_be_compared(tmp_path, c
                      "--prompt-tokens", "40", "--output-tokens", "3", "--requests", 12, "--field", "temperature=0.5",
                      "--field", "add_special_tokens=true", "--device", "paper\x1b[1m") == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0].startswith("1/2  concurrency 1, prompt 40, output 3: 12 requests, ttft ")
+    assert out[0].endswith(": asking how the server takes prompts, for 120 s at most")
+    assert out[1].startswith("1/2  concurrency 1, prompt 40, output 3: 12 requests, ttft ")
     assert out[-1] == f"2 of 2 loads: {tmp_path / 'out'}"
     assert (paper.bodies[-1]["temperature"], paper.bodies[-1]["add_special_tokens"]) == (0.5, True)
     assert store.load(tmp_path / "out" / "c0001-p000040-o000003.json").environment.device == r"paper\x1b[1m"

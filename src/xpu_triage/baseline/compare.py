@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..errors import UnusableInput
-from .figures import METRICS, THROUGHPUT, Side, client_lag_ms, common_side
-from .loads import Pair, paired, words
+from .course import course
+from .figures import METRICS, TAILS, THROUGHPUT, Side, client_lag_ms, common_side
+from .loads import Pair, Pairs, paired, words
 from .records import BenchRecord
 from .resampling import Difference, difference, mean_difference
 from .store import Baseline, Cell
@@ -27,6 +28,12 @@ MATTERS = 1.05
 
 SEEN = 1.10
 """A slow-down that a recording should be able to show; where it could not, that is said."""
+
+TAIL_MATTERS, TAIL_SEEN = 1.2, 2.0
+"""The same of the slowest tenth: it is of fewer requests, and moves by more from run to run."""
+
+MOST_NOTES = 6
+"""Of the recordings themselves that are repeated: of both, and of each of the two."""
 
 POINTWISE = 0.05
 """Of one interval alone: says where a change is once it is sure that there is one."""
@@ -54,7 +61,7 @@ class Entry:
 
     cell: Cell
     metric: str
-    """A name of `METRICS`."""
+    """A name of `METRICS` or of `TAILS`."""
     old: float
     new: float
     basis: str
@@ -119,6 +126,8 @@ class Comparison:
     only_new: tuple[Cell, ...]
     notes: tuple[str, ...]
     """What differs between the two besides the figures, and what limits the comparison."""
+    course: tuple[str, ...] = ()
+    """Where in the course of a run its slow requests lie, where that is at its start or its end."""
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -137,26 +146,32 @@ def compare(old: Baseline, new: Baseline, *, anyway: bool = False) -> Comparison
 
     Raises `UnusableInput` where they are of two models or devices (unless `anyway`), and where they share no load.
     """
-    notes = list(_environments(old, new, anyway=anyway))
+    notes = [*_environments(old, new, anyway=anyway), *_own_notes(old, new)]
     both = paired(old.records, new.records)
+    notes += both.unlike
     entries = [entry for pair in both.pairs for entry in _entries(pair)]
     if not entries:
+        if both.unlike:
+            raise UnusableInput(both.unlike[0], where=new.source, todo="Record the loads of the old one again")
         raise UnusableInput(f"no load was measured in both: {_loads(old.records)} in one, {_loads(new.records)} in "
                             f"the other", where=new.source, todo="Record the loads of the old one again")
     pooled = list(_pooled(entries))
     level = FALSE_ALARMS / max(1, sum(entry.difference is not None for entry in entries) + len(pooled))
-    lags = {pair.cell: (client_lag_ms(pair.old), client_lag_ms(pair.new)) for pair in both.pairs}
+    lags = {(pair.cell, tail): (client_lag_ms(pair.old, tail), client_lag_ms(pair.new, tail))
+            for pair in both.pairs for tail in (False, True)}
     judged = [_judged(entry, level) for entry in entries]
-    late = {(entry.cell, entry.metric) for entry in judged if _client_was_late(entry, *lags[entry.cell])}
+    late = {(entry.cell, entry.metric) for entry in judged
+            if _client_was_late(entry, *lags[entry.cell, entry.metric in TAILS])}
     judged = [_withheld(entry, late) for entry in judged]
     notes += _more_notes(both.pairs, judged)
     return Comparison(old.source, new.source, tuple(judged),
                       tuple(_pooled_judged(metric, difference, cells, level) for metric, difference, cells in pooled),
-                      tuple(_failures(both.pairs)), both.only_old, both.only_new, tuple(dict.fromkeys(notes)))
+                      tuple(_failures(both.pairs)), both.only_old, both.only_new, tuple(dict.fromkeys(notes)),
+                      tuple(_courses(both)))
 
 
 def _entries(pair: Pair) -> Iterator[Entry]:
-    for metric in METRICS:
+    for metric in (*METRICS, *TAILS):
         sides = common_side(metric, pair.old, pair.new)
         if sides is None:
             continue
@@ -180,15 +195,17 @@ def _judged(entry: Entry, level: float) -> Entry:
 
 def _state(metric: str, difference: Difference, level: float) -> State:
     worse, half = difference.log * _sign(metric), difference.half(level)
-    if worse - half > 0 and worse >= math.log(MATTERS):
+    matters, seen = (TAIL_MATTERS, TAIL_SEEN) if metric in TAILS else (MATTERS, SEEN)
+    if worse - half > 0 and worse >= math.log(matters):
         return State.WORSE
-    if worse + half < 0 and worse <= -math.log(MATTERS):
+    if worse + half < 0 and worse <= -math.log(matters):
         return State.BETTER
-    return State.SAME if worse + difference.half(POINTWISE) < math.log(SEEN) else State.UNCLEAR
+    return State.SAME if worse + difference.half(POINTWISE) < math.log(seen) else State.UNCLEAR
 
 
 def _pooled(entries: Sequence[Entry]) -> Iterator[tuple[str, Difference, int]]:
-    """A slow-down that is too small to be sure of in any one load may be sure in all of them."""
+    """A slow-down that is too small to be sure of in any one load may be sure in all of them. Not so of the tails: what
+    delays a few requests is large."""
     for metric in METRICS:
         parts = [entry.difference for entry in entries if entry.metric == metric and entry.difference is not None]
         if len(parts) > 1:
@@ -263,6 +280,25 @@ def _more_notes(pairs: Sequence[Pair], entries: Sequence[Entry]) -> Iterator[str
         if entry.state is State.CLIENT:
             yield (f"{words(entry.cell)}: the client was late by as much as {entry.metric} grew; give it a core of its "
                    f"own and record again")
+
+
+def _own_notes(old: Baseline, new: Baseline) -> Iterator[str]:
+    """What was said when the recordings were read: what is missing in a file is missing in its figures."""
+    a, b = ({note: None for record in kept.records for note in record.notes} for kept in (old, new))
+    for which, found in (("both", [note for note in a if note in b]), ("the old one", [n for n in a if n not in b]),
+                         ("the new one", [n for n in b if n not in a])):
+        yield from (f"{which}: {note}" for note in found[:MOST_NOTES])
+        if len(found) > MOST_NOTES:
+            yield f"{which}: {len(found) - MOST_NOTES} more notes"
+
+
+def _courses(both: Pairs) -> Iterator[str]:
+    """Of a load whose runs all have a slow start it is the load's: the first requests come all at once."""
+    for pair in both.pairs:
+        old, new = ([said for record in records if record.requests is not None and (said := course(record.requests))]
+                    for records in (pair.old, pair.new))
+        if bool(old) != bool(new):
+            yield f"{words(pair.cell)}, the {'new' if new else 'old'} one: {(new or old)[0]}"
 
 
 def _failures(pairs: Sequence[Pair]) -> Iterator[Failures]:

@@ -8,12 +8,13 @@ Looked at in this order, because a stage that is slow makes the other wait as so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .compare import FALSE_ALARMS, SEEN, Comparison, Entry, State
-from .figures import THROUGHPUT
+from .compare import FALSE_ALARMS, POINTWISE, SEEN, TAIL_SEEN, Comparison, Entry, State
+from .figures import METRICS, TAILS, THROUGHPUT
 from .grid import MAX_ASKED, Grid
 from .loads import words
 from .store import Cell
@@ -23,6 +24,8 @@ _NAMES = {"concurrency": "concurrency", "prompt_tokens": "prompt length", "outpu
 
 class Kind(StrEnum):
     NONE = "no regression"
+    OPEN = "no regression seen, and not ruled out"
+    """A figure is too noisy."""
     UNKNOWN = "no claim"
     """Nothing that was measured allows one."""
     DEVICE_OR_BUILD = "device or build"
@@ -32,6 +35,10 @@ class Kind(StrEnum):
     DECODE = "decode"
     KV_GROWTH = "KV growth"
     CONCURRENCY = "scheduling, KV or sampler"
+    HELD_BACK = "held-back stream"
+    """The first token is later and the last is not."""
+    TAIL = "the tail"
+    """The slowest requests alone."""
     ERRORS = "errors"
     ONE_LOAD = "one load alone"
     """Its neighbours are as before: more likely a disturbed recording than a fault of the server."""
@@ -50,7 +57,7 @@ class Dimension:
 
     @property
     def regression(self) -> bool:
-        return self.kind not in (Kind.NONE, Kind.UNKNOWN, Kind.ONE_LOAD)
+        return self.kind not in (Kind.NONE, Kind.OPEN, Kind.UNKNOWN, Kind.ONE_LOAD)
 
     @property
     def exit_code(self) -> int:
@@ -64,17 +71,81 @@ def dimension(comparison: Comparison) -> Dimension:
     if not worse:
         return _nothing_worse(comparison)
     grid = Grid(comparison)
+    tails = [entry for entry in comparison.with_state(State.WORSE) if entry.metric in TAILS]
+    if tails and not _typical_is_slower(comparison):
+        return Dimension(Kind.TAIL, _tail_text(comparison, tails), tuple(_where(comparison, grid)), ())
     if (alone := grid.alone()) is not None:
         return Dimension(Kind.ONE_LOAD, f"Slower under one load alone ({words(alone)}), and those around it and beyond "
                          "it are as before: a disturbed recording, sooner than a fault. Record it again before "
                          "believing it.", tuple(_where(comparison, grid)), (alone,))
-    kind, text = _placed(grid)
+    kind, text = (Kind.HELD_BACK, _HELD_BACK) if _held_back(comparison, grid) else _placed(grid)
+    text += "".join(f" Mind: {said}." for said in comparison.course[:1])
     missing = grid.untold()
     if missing:
         text += f" What {' and '.join(_NAMES[one] for one in missing)} does cannot be told: one value was measured."
     if failed := sum(one.new for one in comparison.failures if one.more):
         text += f" {failed} requests failed, more than before: the latencies are of those that came through."
     return Dimension(kind, text, tuple(_where(comparison, grid)), tuple(grid.asked(missing)))
+
+
+_HELD_BACK = ("The first token comes later, and requests end when they did: the answer is as fast and its stream is "
+              "held back (chunks of many tokens, a proxy or a front end that buffers), sooner than a slower prefill.")
+
+
+def _held_back(comparison: Comparison, grid: Grid) -> bool:
+    """Wherever the first token is later, requests surely did not grow by half of that."""
+    late = grid.worse("ttft")
+    return bool(late) and not grid.worse("itl") and not grid.worse("e2e") and all(
+        _cannot_hold(comparison.entry(cell, "ttft"), comparison.entry(cell, "e2e")) for cell in late)
+
+
+def _cannot_hold(first: Entry | None, whole: Entry | None) -> bool:
+    if first is None or whole is None or whole.difference is None:
+        return False
+    most = whole.old * math.expm1(min(whole.difference.log + whole.difference.half(POINTWISE), 1.0))
+    return most < (first.new - first.old) / 2
+
+
+def _typical_is_slower(comparison: Comparison) -> bool:
+    """Whether any latency of the typical request is worse; a throughput falls with the tail as well."""
+    found = [*(entry.metric for entry in comparison.with_state(State.WORSE)),
+             *(pooled.metric for pooled in comparison.pooled if pooled.state is State.WORSE)]
+    return any(metric in METRICS and metric != THROUGHPUT for metric in found)
+
+
+def _tail_text(comparison: Comparison, tails: list[Entry]) -> str:
+    worst = max(tails, key=lambda entry: entry.effect)
+    metrics = {entry.metric for entry in tails}
+    first, gap = "ttft_tail" in metrics, "itl_tail" in metrics
+    if gap and not first:
+        why = ("They are held up between two tokens: prefills of other prompts in between, preemption where the KV "
+               "cache is short, or a host that stalls.")
+    elif first and not gap:
+        why = ("They wait for their first token: bursts and long prompts ahead of them, preemption where the KV cache "
+               "is short, or a host that stalls.")
+    elif first:
+        why = ("They wait for the first token and between tokens: preemption where the KV cache is short, or a host or "
+               "device that stalls.")
+    else:
+        why = "Where they wait is not known: times to first token and gaps between tokens would tell."
+    fell = any(entry.metric == THROUGHPUT for entry in comparison.with_state(State.WORSE))
+    lower = " Throughput is lower by it." if fell else ""
+    course = "".join(f" Mind: {said}." for said in comparison.course[:1])
+    return (f"The typical request is not surely slower, and the slowest are, up to × {worst.ratio:,.3g}: the tail. "
+            f"{why}{lower}{course}")
+
+
+def _not_worse(grid: Grid, metric: str, otherwise: str) -> str:
+    """What is said of a stage that is not slower: no more than was measured."""
+    states = grid.states(metric)
+    if not states:
+        return f" The {_SAID[metric]} was not measured in both: the other stage may be slower as well."
+    if states <= {State.SAME, State.BETTER} or grid.ruled_out(metric):
+        return f" {otherwise}"
+    return f" The {_SAID[metric]} is not surely up, nor surely as before."
+
+
+_SAID = {"ttft": "time to first token", "itl": "time per token"}
 
 
 def _placed(grid: Grid) -> tuple[Kind, str]:
@@ -107,7 +178,7 @@ def _both_stages(grid: Grid) -> tuple[Kind, str]:
 
 def _first_token(grid: Grid) -> tuple[Kind, str]:
     held_up = " Tokens are slower only where requests run together: they wait for it." if grid.worse("itl") else (
-        " The time per token is as before.")
+        _not_worse(grid, "itl", "The time per token is as before."))
     if grid.grows("ttft", "prompt_tokens"):
         only = "only with long prompts" if grid.only_long("ttft", "prompt_tokens") else (
             "the more the longer the prompt")
@@ -123,7 +194,7 @@ def _first_token(grid: Grid) -> tuple[Kind, str]:
 
 def _tokens(grid: Grid) -> tuple[Kind, str]:
     waits = " The first token is later only where requests run together: they wait for their turn." if (
-        grid.worse("ttft")) else " The first token comes as before."
+        grid.worse("ttft")) else _not_worse(grid, "ttft", "The first token comes as before.")
     if grid.grows("itl", "output_tokens") or grid.grows("itl", "prompt_tokens"):
         what = "output" if grid.grows("itl", "output_tokens") else "context"
         return Kind.KV_GROWTH, f"Tokens are slower the longer the {what}: reading a growing KV cache.{waits}"
@@ -143,8 +214,9 @@ def _under_load(grid: Grid) -> tuple[Kind, str]:
     if first and not token:
         if grid.grows("ttft", "prompt_tokens") and not grid.grows("ttft", "concurrency"):
             return Kind.PREFILL, "The first token comes later only with long prompts: prefill."
-        return Kind.QUEUE, ("Only with more requests in flight the first token comes later, and tokens then come as "
-                            "before: requests wait to be scheduled.")
+        then = _not_worse(grid, "itl", "Tokens then come as before.")
+        return Kind.QUEUE, ("Only with more requests in flight the first token comes later: requests wait to be "
+                            f"scheduled.{then}")
     if token and grid.only_long("itl", "output_tokens"):
         return Kind.KV_GROWTH, "Only with more requests in flight and long outputs tokens are slower: KV growth."
     what = "both stages are" if first else "decode is"
@@ -180,16 +252,34 @@ def _nothing_worse(comparison: Comparison) -> Dimension:
                          "noise and change cannot be told apart.", (f"furthest from before: {_line(furthest)}",),
                          comparison.cells[:MAX_ASKED])
     better = comparison.with_state(State.BETTER)
-    everything = not any(entry.state in (State.SAME, State.BETTER) for entry in comparison.entries)
+    figures = [entry for entry in comparison.entries if entry.metric in METRICS]
+    everything = not any(entry.state in (State.SAME, State.BETTER) for entry in figures)
     text = "Nothing can be ruled out." if everything else "No regression found" + (
         f"; {len(better)} figures are better." if better else ".")
-    unclear = [entry for entry in comparison.entries if entry.state is State.UNCLEAR and entry.metric != THROUGHPUT]
+    # A throughput has the noise of the slowest requests: what the typical one cannot rule out is asked of latencies.
+    unclear = [entry for entry in figures if entry.state is State.UNCLEAR and entry.metric != THROUGHPUT]
+    bare = [entry for entry in figures if entry.state is State.UNKNOWN and entry.metric != THROUGHPUT]
     if unclear:
         noisiest = max(unclear, key=lambda entry: entry.se or 0.0)
-        text += (f" {len(unclear)} of {len(comparison.entries)} figures are too noisy to rule out a slow-down of "
-                 f"{100 * (SEEN - 1):.0f} %, most of all {noisiest.metric} at {words(noisiest.cell)}.")
-    cells = tuple(dict.fromkeys(entry.cell for entry in unclear))[:MAX_ASKED]
-    return Dimension(Kind.UNKNOWN if everything else Kind.NONE, text, tuple(map(_line, better[:MAX_ASKED])), cells)
+        text += (f" {len(unclear)} of {len(figures)} figures are too noisy to rule out a slow-down of "
+                 f"{100 * (SEEN - 1):.0f} % ({_metrics(unclear)}), most of all {noisiest.metric} at "
+                 f"{words(noisiest.cell)}.")
+    if bare:
+        text += f" {len(bare)} of {len(figures)} have no interval and stay open ({_metrics(bare)})."
+    if wide := [e for e in comparison.entries if e.metric in TAILS and e.state is State.UNCLEAR]:
+        text += f" The slowest requests may be {TAIL_SEEN:.0f} times as slow unseen ({_metrics(wide)})."
+    text += "".join(f" Mind: {said}." for said in comparison.course[:1])
+    seen = {pooled.metric for pooled in comparison.pooled if pooled.state in (State.SAME, State.BETTER)}
+    if noisy := [entry for entry in unclear if entry.metric in seen]:
+        text += f" Over all loads together it is ruled out ({_metrics(noisy)})."
+    opened = [entry for entry in (*unclear, *bare) if entry.metric not in seen]
+    cells = tuple(dict.fromkeys(entry.cell for entry in (opened or unclear)))[:MAX_ASKED]
+    kind = Kind.UNKNOWN if everything else Kind.OPEN if opened else Kind.NONE
+    return Dimension(kind, text, tuple(map(_line, (*unclear, *better)[:MAX_ASKED])), cells)
+
+
+def _metrics(entries: list[Entry]) -> str:
+    return ", ".join(dict.fromkeys(entry.metric for entry in entries))
 
 
 def _line(entry: Entry) -> str:
@@ -201,7 +291,8 @@ def _line(entry: Entry) -> str:
 
 
 def _where(comparison: Comparison, grid: Grid) -> Iterator[str]:
-    slow = sorted((entry for entry in comparison.entries if grid.slower(entry)), key=lambda entry: -entry.effect)
+    slow = sorted((entry for entry in comparison.entries if grid.slower(entry)),
+                  key=lambda entry: (entry.metric in TAILS, -entry.effect))
     yield from map(_line, slow[:MAX_ASKED])
     for metric, name in (("ttft", "time to first token"), ("itl", "time per token")):
         entries = [entry for entry in comparison.entries if entry.metric == metric]

@@ -11,13 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .records import BenchRecord, Floats, Requests
-from .resampling import MIN_REQUESTS, Estimate, block_length, middle_half, rate, typical
+from .resampling import MIN_BLOCKS, MIN_REQUESTS, Estimate, block_length, middle_half, rate, resampled, typical
+from .signals import MIN_FOR_P99, gaps_a_token
 
 THROUGHPUT = "throughput"
 
 METRICS = ("ttft", "itl", "e2e", THROUGHPUT)
 """Time to first token; time per output token after the first (TPOT where both have it, else the gaps); request
 duration; generated tokens per second."""
+
+TAILS = {"ttft_tail": "ttft", "itl_tail": "itl", "e2e_tail": "e2e"}
+"""The slowest tenth of the requests, and the metric that it is the tail of. Of the gaps between tokens it is each
+request's longest that counts: that is where one is held up."""
 
 TYPICAL = "typical request"
 """Mean of the middle half of the requests, on logarithms."""
@@ -32,11 +37,21 @@ class Side:
     estimate: Estimate | None = None
 
 
+TAIL_SHARE = 0.1
+
+MIN_TAIL_REQUESTS = 50
+"""With fewer the slowest tenth is one or two requests, and they may be anything."""
+
+ONE_A_GAP = 1.1
+"""Gaps for each token, larger ÷ smaller of two recordings: where chunks hold more tokens, gaps are longer for that."""
+
 _Way = Callable[[Sequence[BenchRecord]], Side | None]
 
 
 def common_side(metric: str, old: Sequence[BenchRecord], new: Sequence[BenchRecord]) -> tuple[Side, Side] | None:
     """The metric of both, obtained alike: the first of the ways that both allow. None where there is none."""
+    if metric == "itl_tail" and not _chunks_alike(old, new):
+        return None
     for way in _WAYS[metric]:
         a, b = way(old), way(new)
         if a is not None and b is not None:
@@ -44,10 +59,11 @@ def common_side(metric: str, old: Sequence[BenchRecord], new: Sequence[BenchReco
     return None
 
 
-def client_lag_ms(records: Sequence[BenchRecord]) -> float | None:
-    """Mean lag of the client's own event loop, the largest over the runs; None where it was not recorded."""
-    return max((record.extra["client_lag_mean_ms"] for record in records if "client_lag_mean_ms" in record.extra),
-               default=None)
+def client_lag_ms(records: Sequence[BenchRecord], tail: bool = False) -> float | None:
+    """Mean lag of the client's own event loop (its 99th percentile for the slowest requests), the largest over the
+    runs; None where it was not recorded."""
+    name = "client_lag_p99_ms" if tail else "client_lag_mean_ms"
+    return max((record.extra[name] for record in records if name in record.extra), default=None)
 
 
 def _from_requests(column: Callable[[Requests], Floats], basis: str = TYPICAL) -> _Way:
@@ -68,6 +84,58 @@ def _from_requests(column: Callable[[Requests], Floats], basis: str = TYPICAL) -
 def _typical(values: Floats, concurrency: float | None, basis: str) -> Side:
     estimate = typical(values, block_length(len(values), concurrency)) if len(values) >= MIN_REQUESTS else None
     return Side(math.exp(float(middle_half(np.log(values)))), basis, len(values), estimate)
+
+
+def _tail_of(column: Callable[[Requests], Floats]) -> _Way:
+    """The mean of the slowest tenth, on logarithms."""
+    def way(records: Sequence[BenchRecord]) -> Side | None:
+        sides = []
+        for record in records:
+            if record.requests is None:
+                continue
+            values = column(record.requests)[_order(record.requests)]
+            values = values[np.isfinite(values) & (values > 0)]
+            if len(values) < MIN_TAIL_REQUESTS:
+                return None
+            logs = np.log(values)
+            # Slow requests come together, more so than others: longer blocks, as far as there are six of them.
+            block = min(2 * block_length(len(logs), record.concurrency), len(logs) // MIN_BLOCKS)
+            estimate = resampled(len(logs), block,
+                                 lambda draws, logs=logs: _slowest(logs[draws]))  # type: ignore[misc]
+            sides.append(Side(math.exp(float(_slowest(logs))), "slowest tenth", len(values), estimate))
+        return _together(sides)
+
+    return way
+
+
+def _slowest(logs: Floats) -> Floats:
+    """Mean of the largest tenth along the last axis."""
+    cut = logs.shape[-1] - max(1, round(TAIL_SHARE * logs.shape[-1]))
+    mean: Floats = np.partition(logs, cut, axis=-1)[..., cut:].mean(-1)
+    return mean
+
+
+def _p99(latency: str) -> _Way:
+    """As a summary gives it; of a few requests it is their largest."""
+    of = _from_stat(latency, "p99")
+
+    def way(records: Sequence[BenchRecord]) -> Side | None:
+        if any(record.requests is not None or (record.completed or 0) < MIN_FOR_P99 for record in records):
+            return None
+        return of(records)
+
+    return way
+
+
+def _longest_gap(requests: Requests) -> Floats:
+    if len(requests.itl_ms) != len(requests):
+        return np.full(len(requests), np.nan)
+    return np.array([gaps.max() if len(gaps) else np.nan for gaps in requests.itl_ms], dtype=float)
+
+
+def _chunks_alike(old: Sequence[BenchRecord], new: Sequence[BenchRecord]) -> bool:
+    ratios = [ratio for record in (*old, *new) if (ratio := gaps_a_token(record)) is not None and ratio > 0]
+    return len(ratios) == len(old) + len(new) and max(ratios) <= ONE_A_GAP * min(ratios)
 
 
 def _together(sides: Sequence[Side]) -> Side | None:
@@ -138,4 +206,7 @@ _WAYS: dict[str, tuple[_Way, ...]] = {
             _from_stat("itl", "p50"), _from_stat("tpot", "mean"), _from_stat("itl", "mean")),
     "e2e": (_from_requests(lambda r: r.e2e_ms), _from_stat("e2e", "p50"), _from_stat("e2e", "mean")),
     THROUGHPUT: (_throughput,),
+    "ttft_tail": (_tail_of(lambda r: r.ttft_ms), _p99("ttft")),
+    "itl_tail": (_tail_of(_longest_gap), _p99("itl")),
+    "e2e_tail": (_tail_of(lambda r: r.e2e_ms), _p99("e2e")),
 }

@@ -21,8 +21,9 @@ from ..units import figure, show
 from . import signals as bench
 from .compare import Comparison, State, compare
 from .dimension import dimension
+from .figures import TAILS
 from .limit import PER_REQUEST, step_of
-from .loads import SAME, alike, words
+from .loads import SAME, alike, unlike, words
 from .records import BenchRecord, Environment
 from .store import Baseline, Cell, baseline
 
@@ -30,6 +31,12 @@ REFERENCE = "serving.reference_tokens_per_s"
 DECODE, ONE_REQUEST = "serving.decode_tokens_per_s", "serving.request_decode_tokens_per_s"
 
 LATENCIES = ("latency.ttft_ms", "latency.itl_ms", "latency.itl_p99_ms", "latency.e2e_ms")
+
+AS_BEFORE = 0.9
+"""Present rate ÷ reference from which on the reference would say that all is well."""
+
+SATURATED = 0.9
+"""Requests per second that a server gave ÷ those it was sent, below which its rate is its own and not its clients'."""
 
 WORTH_SAYING = 1.1
 """A latency nearer to the baseline's is as it was: what no interval is given for, repeats move by a few per cent."""
@@ -85,20 +92,24 @@ def fold(kept: Baseline, signals: Mapping[str, Signal], records: Sequence[BenchR
         out.notes.append(load.assumed)
     comparison = _compared(kept, records, out)
     cells = _matching(kept, load)
+    other = next((why for cell in cells if load.record is not None
+                  and (why := unlike(kept.cells[cell], [load.record]))), "")
     if not cells:
         why = _why_not(kept, load)
         _cannot(out, signals, why)
         if REFERENCE in signals:  # else it is said where the signal is unknown
             out.notes.append(f"no load of the baseline is the present one: {why}")
+    elif other:
+        _cannot(out, signals, f"the baseline's {words(cells[0])} is another load: {other}")
     elif comparison is not None and (here := next((cell for cell in cells if cell in comparison.cells), None)):
         _entries(comparison, here, out)
         if better := _elsewhere(comparison, here):
             _cannot(out, signals, better)
         else:
-            _reference(kept, [here], signals, out)
+            _reference(kept, [here], signals, out, _slower(comparison))
     else:
-        _reference(kept, cells, signals, out)
-        _latencies(kept, cells, load, signals, out)
+        slower = _latencies(kept, cells, load, signals, out)
+        _reference(kept, cells, signals, out, slower or ("" if comparison is None else _slower(comparison)))
     if comparison is not None:
         _dimension(comparison, out)
     return out.measured()
@@ -199,11 +210,18 @@ def _cells(kept: Baseline) -> str:
     return f"{len(cells)} loads of {' × '.join(parts)}"
 
 
-def _reference(kept: Baseline, cells: Sequence[Cell], signals: Mapping[str, Signal], out: _Out) -> None:
-    """The rate of all requests; that of one where the evidence has only such a rate, for the two are compared."""
+def _reference(kept: Baseline, cells: Sequence[Cell], signals: Mapping[str, Signal], out: _Out, slower: str) -> None:
+    """The rate of all requests; that of one where the evidence has only such a rate, for the two are compared.
+
+    `slower` says what is slower than in the baseline: a rate that is as it was would then read as an all-clear, and is
+    held back."""
     single = DECODE not in signals and ONE_REQUEST in signals
     rates = {cell: rate for cell in cells if (rate := _rate(kept.cells[cell], single)) is not None}
     if not rates:
+        if not single and any(record.request_rate is not None for cell in cells for record in kept.cells[cell]):
+            _cannot(out, signals, f"at {words(cells[0])} the baseline's clients set the rate: it says nothing of the "
+                    "server until that falls behind")
+            return
         _cannot(out, signals, f"the baseline has no rate at {words(cells[0])}")
         return
     low, high = min(rates.values()), max(rates.values())
@@ -218,6 +236,10 @@ def _reference(kept: Baseline, cells: Sequence[Cell], signals: Mapping[str, Sign
             out.notes.append(f"{REFERENCE} stays as given, {show(typed.value, typed.unit)}; the baseline has "
                              f"{figure(value)} tokens/s at {words(cells[0])}")
         return
+    now = _number(signals, ONE_REQUEST if single else DECODE)
+    if slower and now is not None and now >= AS_BEFORE * value:
+        _cannot(out, signals, f"the rate is as it was, {figure(value)} tokens/s, and {slower}: it would hide that")
+        return
     what = "one request, " if single else ""
     more = f" and {len(rates) - 1} more within {SAME - 1:.0%}" if len(rates) > 1 else ""
     out.signals.append(Signal(REFERENCE, value, "bench", f"baseline: {what}{words(next(iter(rates)))}{more}",
@@ -228,16 +250,39 @@ def _rate(records: Sequence[BenchRecord], single: bool) -> float | None:
     found = []
     for record in records:
         each = record.stat("tpot").p50
-        value = (1000 / each if each else None) if single else record.output_tokens_per_s
+        value = (1000 / each if each else None) if single else None if _paced(record) else record.output_tokens_per_s
         if value is not None and math.isfinite(value) and value > 0:
             found.append(value)
     return geometric_mean(found) if found else None
 
 
-def _latencies(kept: Baseline, cells: Sequence[Cell], load: _Load, signals: Mapping[str, Signal], out: _Out) -> None:
+def _paced(record: BenchRecord) -> bool:
+    """Whether the clients' rate is what was measured: it was set, and the server is not known to have fallen behind."""
+    return record.request_rate is not None and (
+        record.requests_per_s is None or record.requests_per_s >= SATURATED * record.request_rate)
+
+
+def _slower(comparison: Comparison) -> str:
+    """What is slower than before, or may be: surely, or by as much as is worth saying where nothing rules it out. Empty
+    for nothing."""
+    def doubted(state: State, effect: float) -> bool:
+        return state is State.WORSE or (state not in (State.SAME, State.BETTER) and effect >= math.log(WORTH_SAYING))
+
+    # An open tail is open nearly always: of the tails only what is sure counts, or what has no interval at all.
+    found = [entry for entry in comparison.entries if doubted(entry.state, entry.effect)
+             and not (entry.metric in TAILS and entry.state is State.UNCLEAR)]
+    if found:
+        worst = max(found, key=lambda entry: (entry.state is State.WORSE, entry.metric not in TAILS, entry.effect))
+        return f"{worst.metric} × {worst.ratio:,.3g} at {words(worst.cell)} ({worst.state})"
+    verdict = dimension(comparison)
+    return f"the comparison says: {verdict.kind}" if verdict.regression else ""
+
+
+def _latencies(kept: Baseline, cells: Sequence[Cell], load: _Load, signals: Mapping[str, Signal], out: _Out) -> str:
     """Present latencies as multiples of the baseline's. A request's duration only where the answers' lengths are known
-    to be the same."""
+    to be the same. Gives what is slower; empty for nothing."""
     told: list[str] = []
+    slower: list[str] = []
     known: list[str] = []
     for name in LATENCIES:
         now = _number(signals, name)
@@ -248,6 +293,8 @@ def _latencies(kept: Baseline, cells: Sequence[Cell], load: _Load, signals: Mapp
             continue
         was = geometric_mean(before)
         known.append(name)
+        if now > WORTH_SAYING * was:
+            slower.append(f"{name} is {figure(now / was)} times what it was")
         if not 1 / WORTH_SAYING <= now / was <= WORTH_SAYING:
             told.append(f"{name} {figure(now)} ms is {figure(now / was)} times the baseline's {figure(was)} ms")
     where = words(cells[0])
@@ -260,6 +307,7 @@ def _latencies(kept: Baseline, cells: Sequence[Cell], load: _Load, signals: Mapp
     if (told or known) and any(signals[name].how not in ("bench", "typed") for name in known):
         out.notes.append("the baseline is what clients saw, the present latencies are the engine's own: network and "
                          "front end are in one of them alone")
+    return "; ".join(slower)
 
 
 def _before(kept: Baseline, cell: Cell, name: str, load: _Load) -> float | None:
@@ -311,7 +359,7 @@ def _dimension(comparison: Comparison, out: _Out) -> None:
     out.notes.append(f"{head}: {found.text}")
     if found.regression:
         out.notes += found.where[:MOST_NAMED]
-    out.notes += comparison.notes
+    out.notes += (*comparison.course, *comparison.notes)
 
 
 def _cannot(out: _Out, signals: Mapping[str, Signal], why: str) -> None:

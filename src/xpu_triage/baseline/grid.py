@@ -47,6 +47,14 @@ class Grid:
             return True
         return entry.difference is not None and entry.effect >= max(math.log(MATTERS), entry.difference.half(PLACED))
 
+    def states(self, metric: str) -> set[State]:
+        """Of the loads in which it was measured in both."""
+        return {entry.state for entry in self._c.entries if entry.metric == metric}
+
+    def ruled_out(self, metric: str) -> bool:
+        """Over all loads together."""
+        return any(p.metric == metric and p.state in (State.SAME, State.BETTER) for p in self._c.pooled)
+
     def worse(self, metric: str) -> list[Cell]:
         return [cell for cell in self.cells if self.slower(self._c.entry(cell, metric))]
 

@@ -90,14 +90,16 @@ def arithmetic_peak(shape: ModelShape, device: Device) -> float | None:
 
 
 def prefill_floor_ms(shape: ModelShape, device: Device, tokens: float, devices: int = 1) -> float | None:
-    """Of one prompt, by its arithmetic; None where that is not known."""
+    """Of one prompt: the larger of its arithmetic and of reading the weights once; None where the arithmetic is not
+    known."""
     peak = arithmetic_peak(shape, device)
     if peak is None:
         return None
     try:
-        return floors.compute_ms(floors.prefill_operations(shape, tokens), peak, devices)
+        found = floors.prefill_floor(shape, tokens, device.gbps, peak, devices)
     except UnknownFloorError:
         return None
+    return found[0] if found else None
 
 
 def measured_steps(records: Sequence[BenchRecord], shape: ModelShape, device: Device, devices: int = 1

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .records import BenchRecord
+import numpy as np
+
+from .records import BenchRecord, Floats
+from .signals import in_flight
 from .store import Cell, cell_of
 
 SAME = 1.1
 """Larger ÷ smaller of two concurrencies, rates or lengths that count as one: tokenizers and templates move a prompt's
 length by a few per cent, and the next load that anybody would record is far more than that away."""
+
+
+CHANCE = 1.95
+"""Of the largest distance of two distributions times √(n · m ÷ (n + m)): it is larger by chance in 1 of 1,000 (Smirnov
+1948). Lengths that answers end at by themselves differ from run to run, and that is no other load."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,8 @@ class Pairs:
     pairs: tuple[Pair, ...]
     only_old: tuple[Cell, ...]
     only_new: tuple[Cell, ...]
+    unlike: tuple[str, ...] = ()
+    """Loads that look like one by their medians and are two, and why."""
 
 
 def paired(old: Sequence[BenchRecord], new: Sequence[BenchRecord]) -> Pairs:
@@ -41,10 +51,59 @@ def paired(old: Sequence[BenchRecord], new: Sequence[BenchRecord]) -> Pairs:
     for _, i, j in near:
         if i not in of_old and j not in of_old.values():
             of_old[i] = j
+    reasons = {i: why for i, j in of_old.items() if (why := unlike(olds[i], news[j]))}
+    said = tuple(f"not compared, {words(cell_of(olds[i][0]))}: {why}" for i, why in reasons.items())
+    of_old = {i: j for i, j in of_old.items() if i not in reasons}
     pairs = [Pair(cell_of(olds[i][0]), tuple(olds[i]), tuple(news[j])) for i, j in of_old.items()]
     return Pairs(tuple(sorted(pairs, key=lambda pair: in_order(pair.cell))),
                  tuple(cell_of(runs[0]) for i, runs in enumerate(olds) if i not in of_old),
-                 tuple(cell_of(runs[0]) for j, runs in enumerate(news) if j not in of_old.values()))
+                 tuple(cell_of(runs[0]) for j, runs in enumerate(news) if j not in of_old.values()),
+                 said)
+
+
+def unlike(old: Sequence[BenchRecord], new: Sequence[BenchRecord]) -> str:
+    """Why runs whose set values and medians are one load are two all the same; empty where they are not known to be."""
+    a, b = old[0], new[0]
+    if a.concurrency is None and b.concurrency is None and a.request_rate is None and b.request_rate is None:
+        sent = [_sent(record) for record in (a, b)]
+        flying = [in_flight(record) for record in (a, b)]
+        if None not in sent and not alike(*sent) and (None in flying or not alike(*flying)):
+            return (f"{sent[0]:,} requests sent as fast as the client can, and {sent[1]:,}: each waits for all those "
+                    "before it")
+    bursty = [record.extra.get("burstiness") for record in (a, b)]
+    if a.request_rate is not None and None not in bursty and not alike(*bursty):
+        return f"burstiness {bursty[0]:g} and {bursty[1]:g}: requests arrive in another rhythm"
+    for name, lengths in (("prompts", lambda record: record.requests.prompt_tokens),
+                          ("outputs", lambda record: record.requests.output_tokens)):
+        one, other = _lengths(old, lengths), _lengths(new, lengths)
+        if len(one) and len(other) and (differ := _mixed(one, other)):
+            return f"other {name}: {differ}"
+    return ""
+
+
+def _sent(record: BenchRecord) -> int | None:
+    return None if record.completed is None else record.completed + (record.failed or 0)
+
+
+def _lengths(records: Sequence[BenchRecord], column: Callable[[BenchRecord], Floats]) -> Floats:
+    parts = [column(record) for record in records if record.requests is not None]
+    values = np.concatenate(parts) if parts else np.empty(0)
+    return values[np.isfinite(values) & (values > 0)]
+
+
+def _mixed(a: Floats, b: Floats) -> str:
+    """What differs between two distributions of lengths by more than `SAME` and by more than chance."""
+    said = next((f"{name} {x:,.0f} and {y:,.0f} tokens" for name, x, y in (
+        ("mean", float(a.mean()), float(b.mean())),
+        ("p90", float(np.percentile(a, 90)), float(np.percentile(b, 90)))) if not alike(x, y)), "")
+    if not said:
+        return ""
+    # One length and another within SAME are as one: a template's few tokens would move all of a distribution at once.
+    apart = max(
+        float(np.max(np.searchsorted(np.sort(one), one, "right") / len(one)
+                     - np.searchsorted(np.sort(other), SAME * one, "right") / len(other)))
+        for one, other in ((a, b), (b, a)))
+    return said if apart * math.sqrt(len(a) * len(b) / (len(a) + len(b))) > CHANCE else ""
 
 
 def alike(a: float | None, b: float | None) -> bool:

@@ -168,7 +168,10 @@ async def _all(server: Address, plan: Plan, environment: Environment, headers: M
             if cell in there:
                 show(Event(cell, number, of, 0, plan.counted(cell), "recorded before"))
                 continue
-            way = way or await find_way(client, str(server), environment.model, headers, plan.fields)
+            if way is None:
+                show(Event(cell, number, of, 0, plan.counted(cell), f"asking how the server takes prompts, for "
+                           f"{plan.timeout_s:g} s at most"))
+                way = await find_way(client, str(server), environment.model, headers, plan.fields, plan.timeout_s)
             made = await _one(client, server, plan, Served(environment, way), headers, cell,
                               lambda done, cell=cell, number=number: show(  # type: ignore[misc]
                                   Event(cell, number, of, done, plan.counted(cell))))

@@ -22,6 +22,9 @@ from ..text import clean, shorten
 MAX_LINE = 1 << 20
 """Bytes of one event."""
 
+MAX_TEMPLATE = 100_000
+"""Tokens that a server may put before a prompt."""
+
 BEAT_S = 0.01
 """The client's own heartbeat; how late it comes is how late everything else is that this process does."""
 
@@ -48,6 +51,7 @@ class Answer:
     first_empty: bool = False
     """The first event carries no text."""
     failed: str = ""
+    timed_out: bool = False
     status: int = 0
 
     @property
@@ -134,6 +138,7 @@ async def ask(client: Any, base: str, what: Ask, headers: Mapping[str, str], tim
             else:
                 await _read(response, answer)
     except TimeoutError:
+        answer.timed_out = True
         answer.failed = f"no whole answer within {timeout_s:g} s"
     except msgspec.DecodeError:
         answer.failed = "an event of the stream cannot be read"
@@ -141,7 +146,24 @@ async def ask(client: Any, base: str, what: Ask, headers: Mapping[str, str], tim
         answer.failed = f"the connection failed ({type(error).__name__})"
     if not answer.failed and not answer.arrivals:
         answer.failed = "no text in the answer"
+    if not answer.failed:
+        answer.failed = _impossible(answer, what, len(body))
     return answer
+
+
+def _impossible(answer: Answer, what: Ask, body_bytes: int) -> str:
+    """What of the server's token counts cannot be, held against what was asked and what came; empty where they can."""
+    prompt, output, events = answer.prompt_tokens, answer.output_tokens, len(answer.arrivals)
+    if prompt is not None and not 0 < prompt <= body_bytes + MAX_TEMPLATE:  # a token is a byte of the body or more
+        return f"the server counts {prompt:,} prompt tokens in a request of {body_bytes:,} bytes"
+    if output is None:
+        return ""
+    asked = what.body.get("max_tokens", what.body.get("max_completion_tokens"))
+    if isinstance(asked, int) and output > 2 * asked + 16:
+        return f"the server counts {output:,} generated tokens where {asked:,} were asked for"
+    if events > 2 * max(output, 0) + 4 or output <= 0:
+        return f"the server counts {output:,} generated tokens in {events:,} events with text"
+    return ""
 
 
 async def _read(response: Any, answer: Answer) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -14,17 +14,19 @@ from rich.text import Text
 from ..text import clean
 from .compare import Comparison, Entry, State
 from .dimension import Dimension, Kind
-from .figures import METRICS
+from .figures import METRICS, TAILS
 from .loads import words
 from .store import Cell
 
 SCHEMA = 1
-HEADS = {"ttft": "first token", "itl": "per token", "e2e": "request", "throughput": "tokens/s"}
+HEADS = {"ttft": "first token", "itl": "per token", "e2e": "request", "throughput": "tokens/s",
+         "ttft_tail": "first token", "itl_tail": "longest gap", "e2e_tail": "request"}
 STYLES = {State.WORSE: "bold red", State.BETTER: "green", State.CLIENT: "magenta", State.UNCLEAR: "yellow",
           State.UNKNOWN: "dim"}
 _MARKS = {State.WORSE: "!", State.BETTER: "+", State.CLIENT: "c", State.UNCLEAR: "?", State.UNKNOWN: "·"}
-_KEY = ("! worse for sure  + better for sure  ? too noisy to rule out 10 %  c the client was late  "
-        "· no interval. Ratios new ÷ old, in brackets where it lies (all of them at once in 99 of 100)")
+_KEY = ("! worse for sure  + better for sure  ? too noisy to rule out 10 %, of the slowest tenth a doubling  "
+        "c the client was late  · no interval. Ratios new ÷ old, in brackets where it lies (all of them at once in "
+        "99 of 100)")
 
 
 def parts(comparison: Comparison, verdict: Dimension) -> Iterator[RenderableType]:
@@ -32,7 +34,10 @@ def parts(comparison: Comparison, verdict: Dimension) -> Iterator[RenderableType
     yield Panel(Group(Text(verdict.kind.upper(), style=f"bold {_colour(verdict)}"), Text(clean(verdict.text)),
                       Text(clean(f"{comparison.new} against {comparison.old}"), style="dim")),
                 border_style=_colour(verdict))
-    yield _matrix(comparison)
+    yield _matrix(comparison, METRICS)
+    if any(entry.metric in TAILS for entry in comparison.entries):
+        yield Text("the slowest tenth of the requests:")
+        yield _matrix(comparison, tuple(TAILS))
     yield Text(_KEY, style="dim")
     for line in verdict.where:
         yield Text(f"  {clean(line)}")
@@ -43,7 +48,7 @@ def parts(comparison: Comparison, verdict: Dimension) -> Iterator[RenderableType
     for name, cells in (("only in the old one", comparison.only_old), ("only in the new one", comparison.only_new)):
         if cells:
             yield Text(f"{name}: {'; '.join(map(words, cells))}")
-    for note in comparison.notes:
+    for note in (*comparison.notes, *comparison.course):
         yield Text(f"mind: {clean(note)}")
     if verdict.record_next:
         yield Text(f"record next, in both: {'; '.join(map(words, verdict.record_next))}")
@@ -53,20 +58,20 @@ def _colour(verdict: Dimension) -> str:
     return "red" if verdict.regression else "green" if verdict.kind is Kind.NONE else "cyan"
 
 
-def _matrix(comparison: Comparison) -> Table:
+def _matrix(comparison: Comparison, columns: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False)
     rates = any(cell.request_rate is not None for cell in comparison.cells)
     for name in ("in flight", *(["requests/s"] if rates else []), "prompt", "output"):
         table.add_column(name, justify="right")
-    metrics = [metric for metric in METRICS if any(entry.metric == metric for entry in comparison.entries)]
+    metrics = [metric for metric in columns if any(entry.metric == metric for entry in comparison.entries)]
     for metric in metrics:
         table.add_column(HEADS[metric])
     for cell in comparison.cells:
         load = (cell.concurrency, *([cell.request_rate] if rates else []), cell.prompt_tokens, cell.output_tokens)
         table.add_row(*("unknown" if part is None else f"{part:,.4g}" if part < 1e4 else f"{part:,.0f}"
                         for part in load), *(_shown(comparison.entry(cell, metric)) for metric in metrics))
-    if comparison.pooled:
-        pooled = {one.metric: one for one in comparison.pooled}
+    pooled = {one.metric: one for one in comparison.pooled if one.metric in columns}
+    if pooled:
         table.add_row(*[""] * (3 if rates else 2), "all", *(
             _ratio(pooled[m].ratio, pooled[m].low, pooled[m].high, pooled[m].state) if m in pooled else Text("")
             for m in metrics))
@@ -103,6 +108,7 @@ def to_json(comparison: Comparison, verdict: Dimension) -> dict[str, Any]:
         "only_old": [_load(cell) for cell in comparison.only_old],
         "only_new": [_load(cell) for cell in comparison.only_new],
         "notes": [clean(note) for note in comparison.notes],
+        "course": [clean(line) for line in comparison.course],
     }
 
 

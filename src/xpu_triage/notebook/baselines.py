@@ -31,7 +31,8 @@ from .shown import Shown, counted, label, lines, pairs, safe, said, stacked, tab
 SHIPPED = Path("baselines", "lost-graphs")
 SHIPPED_DEVICE = "H100 SXM"
 
-COLOURS = {Kind.NONE: "#2e7d32", Kind.UNKNOWN: "#0b6b83", Kind.ONE_LOAD: "#0b6b83"}
+COLOURS = {Kind.NONE: "#2e7d32", Kind.UNKNOWN: "#0b6b83", Kind.OPEN: "#0b6b83",
+           Kind.ONE_LOAD: "#0b6b83"}
 REGRESSION = "#b3261e"
 
 
