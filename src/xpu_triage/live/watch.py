@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 KEY = "XPU_TRIAGE_API_KEY"
 MIN_SECONDS, MAX_SECONDS = 1.0, 3600.0
 MIN_INTERVAL_S = 0.5
+NICENESS = 5
+"""Whoever is watched goes first: what we start inherits it."""
 LEAST_SECRET = 8
 """Letters of a key from which on it is looked for in what is written; a shorter one is a placeholder."""
 
@@ -85,6 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Record, diagnose, print. Exit code as of `xpu-triage diagnose`. Raises `UnusableInput`, `MissingExtra`."""
     options = options_of(args, os.environ)
+    with suppress(OSError):
+        os.nice(NICENESS - os.nice(0))
     if not options.redact:
         return _run(args, options, None)
     with redacting() as redactor:
