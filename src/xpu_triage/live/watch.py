@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     """Record, diagnose, print. Exit code as of `xpu-triage diagnose`. Raises `UnusableInput`, `MissingExtra`."""
     options = options_of(args, os.environ)
     with suppress(OSError):
-        os.nice(NICENESS - os.nice(0))
+        os.nice(max(NICENESS - os.nice(0), 0))
     if not options.redact:
         return _run(args, options, None)
     with redacting() as redactor:
