@@ -33,7 +33,7 @@ Tue Jul 14 08:12:38 2026
 |  GPU   GI   CI              PID   Type   Process name                        GPU Memory |
 |        ID   ID                                                               Usage      |
 |=========================================================================================|
-|    0   N/A  N/A           11327      C   /root/tools/memhog                     2566MiB |
+|    0   N/A  N/A           11327      C   /home/tools/memhog                     2566MiB |
 |    0   N/A  N/A           11345      C   VLLM::Worker_TP0                      15690MiB |
 |    1   N/A  N/A           11345      C   VLLM::Worker_TP0                          1MiB |
 |    0   N/A  N/A           20000    C+G   ...s\\Program Files\\x y\\tool.exe        N/A      |

@@ -97,7 +97,7 @@ def test_several_dumps_in_one_file_are_several_looks(tmp_path: Path) -> None:
 
 def test_child_processes_are_told_apart_and_parents_do_not_rename_them(tmp_path: Path) -> None:
     text = """\
-Process 9443: /work/venv/bin/python kid.py
+Process 9443: /app/venv/bin/python kid.py
 Python v3.11.7 (/opt/bin/python3.11)
 
 Thread 9443 (active+gil): "MainThread"
@@ -106,7 +106,7 @@ Thread 9443 (active+gil): "MainThread"
 --------------------------------------------------------------------------------
 Process 9446: VLLM::Worker_TP1
 Python v3.11.7 (/opt/bin/python3.11)
-Parent Process 9443: /work/venv/bin/python kid.py
+Parent Process 9443: /app/venv/bin/python kid.py
 
 Thread 9446 (active+gil): "MainThread"
     work (kid.py:9)

@@ -125,7 +125,7 @@ def test_hostile_names_are_made_harmless_and_shortened(tmp_path: Path) -> None:
 
 
 def test_a_bar_in_a_name_costs_that_line_only(tmp_path: Path) -> None:
-    samples = nvidia_table.read(written(tmp_path, NVIDIA.replace("/root/tools/memhog", "/root/tools/mem|og")))
+    samples = nvidia_table.read(written(tmp_path, NVIDIA.replace("/home/tools/memhog", "/home/tools/mem|og")))
     assert samples.skipped == 1
     assert "11327" not in names(samples, "process")
     assert last(samples, "0")["utilization"] == 1.0
