@@ -151,7 +151,8 @@ def test_without_torch_the_lessons_are_refused_in_one_line_that_names_the_extra(
         "except MissingExtra as error:\n    print(*error._render_traceback_(), sep='\\n')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "MissingExtra: torch is not installed. pip install 'xpu-triage[lab]'\n"
+    assert done.stdout == ("MissingExtra: torch is not installed. "
+                           "pip install 'xpu-triage[lab]' (in a checkout: pip install -e '.[lab]')\n")
     assert done.stderr == ""
 
 

@@ -42,7 +42,8 @@ def test_all_that_it_exports_is_there():
 
 def test_without_torch_the_extra_is_named():
     said = python(HIDE.format(error="ModuleNotFoundError('No module', name='torch')"))
-    assert said == "MissingExtra torch is not installed. pip install 'xpu-triage[lab]'"
+    assert said == ("MissingExtra torch is not installed. "
+                    "pip install 'xpu-triage[lab]' (in a checkout: pip install -e '.[lab]')")
 
 
 def test_with_torch_npu_and_no_cann_one_line_says_so():
