@@ -62,7 +62,7 @@ def test_two_recordings_of_one_server_raise_no_alarm():
     assert alarms <= 1
 
 
-@pytest.mark.parametrize("concurrency", [1, 8])
+@pytest.mark.parametrize("concurrency", [1, 8, 32])
 def test_ten_per_cent_slower_is_found_with_200_requests(concurrency):
     paper, grid = Paper(shared=0.015), ((concurrency,), (128,), (64,))
     found = 0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from xpu_triage.baseline.resampling import (
     MIN_REQUESTS,
+    OVERLAP,
     RUN_TO_RUN,
     Difference,
     Estimate,
@@ -66,7 +67,7 @@ def test_requests_that_share_their_luck_count_for_less():
         alone.append(typical(np.exp(2 + waves), 1).se)
     assert np.mean([one.se for one in found]) == pytest.approx(0.1 * math.sqrt(1.195 / 25 * 5 / 6), rel=0.15)
     assert np.mean([one.se for one in found]) > 3 * np.mean(alone)
-    assert found[0].df == pytest.approx(400 / 32 - 1)
+    assert found[0].df == pytest.approx(OVERLAP * (400 / 32 - 1))
 
 
 @pytest.mark.parametrize(("requests", "concurrency", "block"), [
@@ -107,6 +108,14 @@ def test_a_ratio_is_a_difference_of_logarithms():
     low, high = found.within(0.05)
     half = 2.101 * math.hypot(0.05, RUN_TO_RUN * math.sqrt(2))  # t(0.975, 18)
     assert (math.log(low), math.log(high)) == pytest.approx((math.log(1.2) - half, math.log(1.2) + half), abs=1e-4)
+
+
+def test_blocks_that_begin_anywhere_have_no_fewer_degrees_of_freedom_than_are_counted():
+    """The spread of a variance over 300 runs is its degrees of freedom: 2 · mean² ÷ variance. Independent requests."""
+    rng = np.random.default_rng(6)
+    found = [typical(rng.lognormal(0, 0.1, 200), 33) for _ in range(300)]
+    variances = np.array([one.se ** 2 for one in found])
+    assert 2 * variances.mean() ** 2 / variances.var() > found[0].df == pytest.approx(1.25 * (200 / 33 - 1))
 
 
 def test_two_runs_without_noise_still_differ_by_what_runs_differ():

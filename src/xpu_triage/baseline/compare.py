@@ -1,8 +1,8 @@
 """Two baselines side by side: the ratio new ÷ old of each latency and of the throughput, load by load, and how sure.
 
 What is called worse is sure after all comparisons have been counted: with two recordings of one server, some figure is
-called worse or better in no more than one pair of a hundred (`FALSE_ALARMS`, by Bonferroni), and it has to be large
-enough to matter (`MATTERS`). Without times of single requests a ratio is shown and nothing is claimed.
+called worse or better in no more than one pair of a hundred (`FALSE_ALARMS`, by a weighted Bonferroni), and it has to
+be large enough to matter (`MATTERS`). Without times of single requests a ratio is shown and nothing is claimed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from .store import Baseline, Cell
 
 FALSE_ALARMS = 0.01
 """Share of pairs of recordings of one server in which anything is called worse or better, at most."""
+
+OF_TAILS = 0.1
+"""Share of these alarms that is left to the tails: they are noisy, and what they show is large (`TAIL_MATTERS`)."""
 
 MATTERS = 1.05
 """A ratio nearer to 1 is no regression however sure: repeats of one server differ by 1 or 2 % (placement, clocks)."""
@@ -156,10 +159,10 @@ def compare(old: Baseline, new: Baseline, *, anyway: bool = False) -> Comparison
         raise UnusableInput(f"no load was measured in both: {_loads(old.records)} in one, {_loads(new.records)} in "
                             f"the other", where=new.source, todo="Record the loads of the old one again")
     pooled = list(_pooled(entries))
-    level = FALSE_ALARMS / max(1, sum(entry.difference is not None for entry in entries) + len(pooled))
+    level, of_tail = _levels(entries, len(pooled))
     lags = {(pair.cell, tail): (client_lag_ms(pair.old, tail), client_lag_ms(pair.new, tail))
             for pair in both.pairs for tail in (False, True)}
-    judged = [_judged(entry, level) for entry in entries]
+    judged = [_judged(entry, of_tail if entry.metric in TAILS else level) for entry in entries]
     late = {(entry.cell, entry.metric) for entry in judged
             if _client_was_late(entry, *lags[entry.cell, entry.metric in TAILS])}
     judged = [_withheld(entry, late) for entry in judged]
@@ -183,6 +186,14 @@ def _between(old: Side, new: Side) -> Difference | None:
     if old.estimate is None or new.estimate is None:
         return None
     return replace(difference(old.estimate, new.estimate), log=math.log(new.value) - math.log(old.value))
+
+
+def _levels(entries: Sequence[Entry], pooled: int) -> tuple[float, float]:
+    """Of one interval, and of one of a tail: all of them together miss in a share `FALSE_ALARMS`."""
+    tails = sum(entry.difference is not None and entry.metric in TAILS for entry in entries)
+    others = sum(entry.difference is not None for entry in entries) - tails + pooled
+    share = OF_TAILS if tails else 0.0
+    return FALSE_ALARMS * (1 - share) / max(1, others), FALSE_ALARMS * share / max(1, tails)
 
 
 def _judged(entry: Entry, level: float) -> Entry:

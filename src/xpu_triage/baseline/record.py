@@ -28,8 +28,9 @@ MAX_CELLS, MAX_CONCURRENCY, MAX_TOKENS, MAX_REQUESTS, MAX_SECONDS = 200, 1024, 1
 ENOUGH = 200
 """Requests with which a slow-down of 10 % is found."""
 
-WAVES = 10
-"""Requests for each connection: those that run together share their luck, and count for less than their number."""
+WAVES = 16
+"""Requests for each connection: those that run together share their luck, and count for less than their number. Of
+1,000 slow-downs of 10 % at 32 in flight 951 are found with 200 requests, and all of 100 with 16 for each."""
 
 _ASKED_WITH = "asked with "
 
