@@ -3,7 +3,7 @@
     python benchmarks/bench_fleet.py                                   # 16, 64 and 256 ranks; 1 against 2 workers
     python benchmarks/bench_fleet.py --ranks 16,64 --events 2000 --repeats 1
 
-Each rank is a copy of one synthetic trace under its own name. Memory is the client's own peak (its workers are other
+Each rank is one synthetic trace under its own name and number. Memory is the client's own peak (its workers are other
 processes), measured by the kernel, after a run of two ranks in the same process, so that what Dask and this package
 take by themselves is in both; beside it the growth of Python's own allocations (tracemalloc, in runs apart, for it
 costs time). Throughput is ranks a second over the last three quarters of the results: starting processes, and their
@@ -14,6 +14,7 @@ the `fleet` extra. Exit code 1 if a target was missed.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import statistics
@@ -57,16 +58,19 @@ if __name__ == "__main__":
 
 
 def job(folder: Path, ranks: int, events: int) -> Path:
-    """A folder with that many ranks' traces, links to one file."""
+    """A folder with that many ranks' traces: the events of one file, each with its own rank, so that they are compared.
+    """
     one = folder / f"one-{events}.json.gz"
     if not one.exists():
         write(one, events, 0)
-    target = folder / f"job-{events}"
+    text = gzip.decompress(one.read_bytes())
+    target = folder / f"ranks-{events}-of-{ranks}"
     target.mkdir(exist_ok=True)
     for rank in range(ranks):
         path = target / f"rank{rank}.json.gz"
         if not path.exists():
-            os.link(one, path)
+            about = json.dumps({"rank": rank, "world_size": ranks})
+            path.write_bytes(gzip.compress(text.replace(b"{", f'{{"distributedInfo": {about},'.encode(), 1), 1))
     return target
 
 

@@ -79,15 +79,15 @@ def ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 @contextmanager
 def loaded_server(folder: Path, lifetime_s: float) -> Iterator[tuple[str, int, Path]]:
     """The lab's server with every seat taken all the time: its address, its process and its log."""
-    log, load = folder / "iterations.log", Path(__file__).parents[1] / "src/xpu_triage/lab/load.py"
+    log = folder / "iterations.log"
     serve = xpu_triage("lab", "serve", "--batch", str(BATCH), "--log", str(log), "--seconds", str(lifetime_s))
     with ended(subprocess.Popen(serve, stdout=subprocess.PIPE, text=True)) as server:
         assert server.stdout is not None
         url = server.stdout.readline().partition(" ")[0]
         if not url:
             raise SystemExit("the server did not start")
-        client = [sys.executable, str(load), url, "--requests", "100000", "--concurrency", str(BATCH),
-                  "--prompt-tokens", "16", "--max-tokens", "900"]
+        client = xpu_triage("lab", "load", url, "--requests", "100000", "--concurrency", str(BATCH),
+                            "--prompt-tokens", "16", "--max-tokens", "900", "--seconds", str(lifetime_s))
         with ended(subprocess.Popen(client, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)):
             yield url, server.pid, log
 

@@ -18,16 +18,26 @@ FALLBACK_US = 4_000.0
 
 
 def written_job(folder: Path, ranks: int, *, name: str = "rank{}.json", world_size: int | None = None,
-                pack: bool = False, **job: Any) -> list[Path]:
-    """The traces of `drawn` as files, in order of rank."""
+                pack: bool = False, stated: bool = True, began_s: float | None = None,
+                clock_us: Mapping[int, float] | None = None, **job: Any) -> list[Path]:
+    """The traces of `drawn` as files, in order of rank.
+
+    stated    whether they state rank and world size
+    began_s   since 1970, where they tell the time
+    clock_us  by rank, how far its clock is ahead
+    """
     groups = job.pop("told_groups", ())
     paths = []
+    root: dict[str, Any] = {} if began_s is None else {"baseTimeNanoseconds": round(began_s * 1e9)}
     for rank, events in enumerate(drawn(ranks, **job)):
+        for event in events:
+            event["ts"] += (clock_us or {}).get(rank, 0.0)
         info: dict[str, Any] = {"backend": "nccl", "rank": rank, "world_size": world_size or ranks}
         if groups:
             info["pg_config"] = [{"pg_name": str(i), "backend_config": "cuda:nccl", "ranks": list(group)}
                                  for i, group in enumerate(groups) if rank in group]
-        paths.append(written(folder / name.format(rank), text_of(events, distributedInfo=info), pack))
+        about = root | ({"distributedInfo": info} if stated else {})
+        paths.append(written(folder / name.format(rank), text_of(events, **about), pack))
     return paths
 
 

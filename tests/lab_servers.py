@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from xpu_triage.lab.server import LabServer, Options
 from xpu_triage.lab.serving import Setup
+from xpu_triage.lab_load import Load, run_load
 
 STEP_MS = 20.0
 """Of the device in `small`: long beside what a busy machine adds."""
@@ -52,3 +56,49 @@ def scrape(server: LabServer) -> dict[str, float]:
             reason = sample.labels.get("finished_reason") or sample.labels.get("reason")
             found[f"{sample.name}{{{reason}}}" if reason else sample.name] = sample.value
     return found
+
+
+def until(true: Callable[[], object], limit_s: float = 60.0) -> bool:
+    """Wait until it is so; whether it ever was. The limit only guards against waiting for ever."""
+    end = time.monotonic() + limit_s
+    while not true():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@contextmanager
+def held(server: LabServer) -> Iterator[None]:
+    """The engine stands still, between two iterations, to the end of the block."""
+    stands, go_on = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        stands.set()
+        go_on.wait(25)
+
+    asks = threading.Thread(target=server.engine._ask, args=(stand,))
+    asks.start()
+    try:
+        assert stands.wait(60)
+        yield
+    finally:
+        go_on.set()
+        asks.join()
+
+
+@contextmanager
+def loaded(server: LabServer, requests: int, concurrency: int, prompt_tokens: int, max_tokens: int
+           ) -> Iterator[list[Load]]:
+    """A load on the server, whose result is in the list when the block has ended. As many requests as may be in flight
+    are in the engine before it computes the first: the machine's speed does not decide who is batched with whom."""
+    done: list[Load] = []
+    clients = threading.Thread(
+        target=lambda: done.append(run_load(server.url, requests, concurrency, prompt_tokens, max_tokens)))
+    with held(server):
+        clients.start()
+        assert until(lambda: len(server.engine._live) >= min(requests, concurrency))
+    try:
+        yield done
+    finally:
+        clients.join()

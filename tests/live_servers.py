@@ -31,8 +31,13 @@ def always(reply: bytes) -> Talk:
     return lambda connection, _: connection.sendall(reply)
 
 
+def silent(connection: socket.socket, _: bytes) -> None:
+    """Says nothing until the client has gone."""
+    connection.recv(1)
+
+
 def trickle(head: bytes, piece: bytes, pause_s: float) -> Talk:
-    """Never ends, and is never silent for long."""
+    """Ends after minutes alone, and is never silent for long."""
     def talk(connection: socket.socket, _: bytes) -> None:
         connection.sendall(head)
         for _ in range(2_000):
@@ -50,11 +55,12 @@ def by_path(replies: dict[str, bytes]) -> Talk:
 
 
 class Served:
-    """Where it listens, and the heads and bodies of the requests it got."""
+    """Where it listens, the heads and bodies of the requests it got, and how many of them it answered to the end."""
 
     def __init__(self, port: int) -> None:
         self.address = Address("http", "127.0.0.1", port)
         self.heads: list[bytes] = []
+        self.whole = 0
 
     @property
     def url(self) -> str:
@@ -84,6 +90,7 @@ def serving(talk: Talk, *, listens: bool = True) -> Iterator[Served]:
                 head += connection.recv(65536)
             served.heads.append(head)
             talk(connection, head)
+            served.whole += 1
 
     def accept() -> None:
         with suppress(OSError):
@@ -107,11 +114,12 @@ def serving(talk: Talk, *, listens: bool = True) -> Iterator[Served]:
                 connection.shutdown(socket.SHUT_RDWR)
             connection.close()
         for thread in (acceptor, *threads):
-            thread.join(2)
+            thread.join(10)
 
 
-def dead_port() -> int:
-    """A port on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
+@contextmanager
+def dead_port() -> Iterator[int]:
+    """A port on which nothing listens, held so that nothing else does."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]

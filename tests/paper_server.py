@@ -1,9 +1,13 @@
-"""A streaming OpenAI-compatible server on loopback whose speed is a formula: it computes nothing and only waits."""
+"""A streaming OpenAI-compatible server whose speed is a formula: it computes nothing and only waits.
+
+`serving` puts it on loopback, in real time; `paper_wire` puts it behind a client without sockets, in virtual time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +28,9 @@ class Speed:
     context: float = 0.002
     stumble: int = 0
     """Number of the request that takes a second more to its first token; 0: none."""
+    noise: float = 0.0
+    """Standard deviation of the logarithm of every time, each drawn by itself: 0.05 is about 5 %."""
+    seed: int = 0
 
 
 @dataclass
@@ -38,11 +45,21 @@ class PaperServer:
     refuse_above: int = 10 ** 9
     """Prompt tokens."""
     key: str = ""
+    meet: int = 0
+    """So many have to be in flight at once before one after the first, which comes alone, is answered to its end."""
     port: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
     heads: list[str] = field(default_factory=list)
     in_flight: int = 0
     most_in_flight: int = 0
+    met: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.speed.seed)
+
+    def takes(self, ms: float) -> float:
+        """Seconds that this takes."""
+        return ms / 1000 * (self.rng.lognormvariate(0.0, self.speed.noise) if self.speed.noise else 1.0)
 
     @property
     def url(self) -> str:
@@ -56,10 +73,10 @@ class PaperServer:
                 self.heads.append(head.decode("latin-1"))
                 length = next((int(x.split(":")[1]) for x in lines if x.lower().startswith("content-length")), 0)
                 body = await reader.readexactly(length)
-                await self._answer(lines[0].split()[1], lines, body, writer)
+                await self.answer(lines[0].split()[1], lines, body, writer)
         writer.close()
 
-    async def _answer(self, path: str, lines: list[str], body: bytes, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, path: str, lines: list[str], body: bytes, writer: asyncio.StreamWriter) -> None:
         if self.key and f"Authorization: Bearer {self.key}" not in lines:
             return await _whole(writer, 401, {"error": "no key"})
         if path == "/v1/models":
@@ -86,18 +103,25 @@ class PaperServer:
         speed, chat = self.speed, "messages" in asked
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        if self.most_in_flight >= self.meet:
+            self.met.set()
         stumbles = speed.stumble and len(self.bodies) == speed.stumble
+        first = len(self.bodies) == 1
         try:
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
             if chat:
                 await _event(writer, {"choices": [{"delta": {"role": "assistant", "content": ""}}]})
             loop = asyncio.get_running_loop()
-            due = loop.time() + (speed.fixed + speed.prefill * prompt + speed.queue * (self.in_flight - 1)) / 1000
+            due = loop.time() + self.takes(speed.fixed + speed.prefill * prompt + speed.queue * (self.in_flight - 1))
             due += 1.0 if stumbles else 0.0
             for i in range(asked["max_tokens"]):
                 await asyncio.sleep(due - loop.time())
                 await _event(writer, {"choices": [{"delta": {"content": "a "}} if chat else {"text": "a "}]})
-                due += (speed.decode + speed.context * (prompt + i)) / 1000
+                due += self.takes(speed.decode + speed.context * (prompt + i))
+            if not first:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.met.wait(), 60)
+                self.met.set()  # who has waited in vain once need not again
             if asked.get("stream_options"):
                 await _event(writer, {"choices": [], "usage": {"prompt_tokens": prompt,
                                                                "completion_tokens": asked["max_tokens"]}})
@@ -140,10 +164,10 @@ def serving(server: PaperServer) -> Iterator[PaperServer]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(main(),), daemon=True)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(60)
     try:
         yield server
     finally:
         loop.call_soon_threadsafe(over.set)
-        thread.join(10)
+        thread.join(60)
         loop.close()

@@ -38,6 +38,7 @@ SPEAKS = [
     ({"latency.queue_ms": 900, "latency.prefill_ms": 800, "latency.ttft_ms": 1000},
      "900 ms + 800 ms = 1,700, more than"),
     ({"latency.ttft_ms": 900, "latency.e2e_ms": 500}, "latency.ttft_ms is 900 ms, more than latency.e2e_ms 500 ms"),
+    ({"latency.ttft_ms": 900, "latency.e2e_ms": 400, "serving.waiting": 79}, "more than latency.e2e_ms 400 ms"),
     ({"latency.itl_ms": 30, "latency.itl_p99_ms": 20}, "latency.itl_ms is 30 ms, more than latency.itl_p99_ms 20 ms"),
     ({"idle.step_gap_ms": 12, "step.wall_ms": 10}, "more than step.wall_ms 10 ms"),
     ({"kernel.per_step": 1000, "kernel.median_us": 50, "device.busy_fraction": 0.5, "step.wall_ms": 20},
@@ -70,6 +71,8 @@ AGREES = [
     {"device.busy_fraction": 0.46, "idle.launching_fraction": 0.47, "idle.host_op_fraction": 0.08},
     {"device.busy_fraction": 0.5, "idle.launching_fraction": 0.5, "idle.before_unlinked_fraction": 0.4},
     {"latency.queue_ms": 300, "latency.prefill_ms": 600, "latency.ttft_ms": 1000, "latency.e2e_ms": 9000},
+    {"latency.queue_ms": 79_000, "latency.prefill_ms": 7_000, "latency.ttft_ms": 60_000, "serving.waiting": 11},
+    {"latency.ttft_ms": 50_000, "latency.e2e_ms": 45_000, "serving.waiting": 79},          # a queue that grew
     {"latency.itl_ms": 30, "latency.itl_p99_ms": 80, "latency.itl_max_ms": 900},
     {"latency.itl_ms": 180, "latency.engine_itl_ms": 39, "step.wall_ms": 38},
     {"roofline.read_gb": 13.5, "step.wall_ms": 30, "roofline.peak_gbps": 616, "roofline.bandwidth_fraction": 0.73},

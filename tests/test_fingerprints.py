@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+import yaml
 
 from xpu_triage import fingerprints
 from xpu_triage.errors import TriageError
@@ -149,10 +150,16 @@ def test_a_look_alike_that_does_not_exist_is_refused(tmp_path):
 
 
 def test_loading_all_pages_takes_little_cpu(pages):
-    """The target is 30 ms; the bound leaves room for a slow or busy machine, and catches a second parse of it all."""
-    fingerprints.expressions.parse.cache_clear()
+    """Less than YAML's loader in Python takes for their front matter alone: a fifth of it, so there is room for what a
+    test adds, and none for a slow loader. The least of five: whatever else goes on in the process adds to some."""
     paths = [page.path for page in pages]
-    before = time.process_time()
-    for path in paths:
-        fingerprints.read(path)
-    assert time.process_time() - before < 0.2
+    heads = [fingerprints.split(path.read_text(), path)[0] for path in paths]
+
+    def cpu_s(work):
+        fingerprints.expressions.parse.cache_clear()
+        before = time.process_time()
+        work()
+        return time.process_time() - before
+
+    ours = min(cpu_s(lambda: [fingerprints.read(path) for path in paths]) for _ in range(5))
+    assert ours < min(cpu_s(lambda: [yaml.load(head, yaml.SafeLoader) for head in heads]) for _ in range(5))

@@ -116,15 +116,35 @@ def spoken_of(figures):
 
 
 @pytest.mark.parametrize("figures", [{}, {"comm.min_us": 2900}, {"comm.isolated_us": 2900}, BOUND,
-                                     {**BOUND, "comm.min_us": 10}])
-def test_one_ranks_collectives_are_doubted_until_their_cost_is_bound(figures):
+                                     {**BOUND, "comm.min_us": 10}, {**BOUND, "comm.min_us": 2900},
+                                     {"idle.peer_wait_fraction": 0.2, "device.comm_fraction": 0.0,
+                                      "device.compute_fraction": 0.1}])
+def test_one_ranks_collectives_are_doubted_until_their_cost_is_known(figures):
     assert spoken_of({**RANK, **figures})
 
 
-@pytest.mark.parametrize("figures", [{**BOUND, "comm.min_us": 2900}, {**BOUND, "comm.isolated_us": 2900},
-                                     {"comm.skew_ms": 3}, {"ab.no_comm_ratio": 0.5}])
-def test_a_bound_of_the_cost_lifts_the_doubt(figures):
+@pytest.mark.parametrize("figures", [{**BOUND, "comm.isolated_us": 2900}, {"comm.skew_ms": 3},
+                                     {"ab.no_comm_ratio": 0.5}])
+def test_the_cost_alone_or_all_ranks_lift_the_doubt(figures):
     assert not spoken_of({**RANK, **figures})
+
+
+LEVEL0 = {"step.method": "annotation", "device.busy_fraction": 0.13, "idle.host_op_fraction": 0.19,
+          "idle.unrecorded_fraction": 0.01, "kernel.median_us": 4.1, "kernel.per_step": 274, "step.wall_ms": 14}
+
+
+def test_where_the_calls_are_not_recorded_neither_launching_nor_the_host_is_to_blame_for_most_of_the_idle():
+    verdict = judge(typed(LEVEL0), fingerprints.load())                     # 0.67 of the window is one of three causes
+    assert verdict.level is Level.NOT_ENOUGH
+    assert "nothing tells which" in verdict.summary
+    assert "profiler_level=Level1" in verdict.next
+    many = judge(typed({**LEVEL0, "kernel.per_step": 1400, "idle.host_op_fraction": 0.02}), fingerprints.load())
+    assert many.level is Level.NOT_ENOUGH
+
+
+def test_where_the_calls_are_not_recorded_host_work_that_holds_most_of_the_idle_is_still_named():
+    verdict = judge(typed({**LEVEL0, "idle.host_op_fraction": 0.6}), fingerprints.load())
+    assert (verdict.level, verdict.id) == (Level.PROBABLE, "host-bound")
 
 
 def test_figures_over_ranks_that_somebody_typed_are_not_doubted():

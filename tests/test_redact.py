@@ -188,11 +188,14 @@ def test_hostile_text_costs_time_in_proportion_to_its_length(unit):
     one = Redactor(SALT)
 
     def seconds(count: int) -> float:
-        began = time.process_time()
-        one.text(unit * count)
-        return time.process_time() - began
+        """The least of three: whatever else goes on in the process adds to some."""
+        taken = []
+        for _ in range(3):
+            began = time.process_time()
+            one.text(unit * count)
+            taken.append(time.process_time() - began)
+        return min(taken)
 
-    seconds(1000)
     assert seconds(16_000) < 16 * max(seconds(4_000), 0.01)  # in proportion: 4
 
 

@@ -90,7 +90,7 @@ def test_a_folder_rewritten_without_names_gives_the_same_signals(folder, tmp_pat
     assert without_folders(values(tmp_path / "out")) == without_folders(values(folder))
 
 
-@pytest.mark.skipif(not SAMPLES.is_dir(), reason="needs recorded samples beside the repository")
+@pytest.mark.skipif(not SAMPLES.is_dir(), reason="no ../shared/samples: others' evidence is not in the repository")
 @pytest.mark.parametrize("kind", ["metrics", "smi", "pyspy", "logs", "bench"])
 def test_recorded_evidence_gives_the_same_signals_without_names(kind, tmp_path):
     compared = 0

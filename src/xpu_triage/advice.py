@@ -1,7 +1,7 @@
 """What to measure next: the signal that would most likely settle between the hypotheses in front, and how to get it.
 
 Every signal that is missing is tried with a few plausible values; the one after which a verdict most often stands out,
-for the effort that it takes, is asked for.
+for the effort that it takes, is asked for, with the command that gets it where that is known.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from .at_hand import AtHand
 from .catalogue import CATALOGUE, EVIDENCE, SignalSpec
 from .expressions import Value, Values
 from .weighing import Weighed, stands_out, weigh
@@ -28,21 +29,23 @@ _TRIED: dict[str, tuple[Value, ...]] = {
 }
 _ASKED = re.compile(r'contains\(([\w.]+), "([^"]+)"')
 _FACTORS = (0.1, 1.0, 10.0)
-_FIRST: tuple[tuple[str, str, str], ...] = (
-    ("latency.ttft_ms", "latency.prefill_ms", "latency.queue_ms and latency.prefill_ms beside it (/metrics)"),
-    ("latency.itl_ms", "latency.engine_itl_ms", "latency.engine_itl_ms beside it (the engine's own figure)"),
-    ("", "device.utilization_fraction", "device.utilization_fraction with serving.running (over some seconds)"),
-    ("", "step.wall_ms", "step.wall_ms (the engine's log, or Δt ÷ Δiterations)"),
-    ("", "device.busy_fraction", "a profiler trace of a few steps under load"),
+_FIRST: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
+    ("latency.ttft_ms", "latency.prefill_ms", ("metrics",), "latency.queue_ms and latency.prefill_ms beside it"),
+    ("latency.itl_ms", "latency.engine_itl_ms", ("metrics",), "latency.engine_itl_ms beside it"),
+    ("", "device.utilization_fraction", ("smi",), "device.utilization_fraction with serving.running"),
+    ("", "step.wall_ms", ("metrics", "log"), "step.wall_ms"),
+    ("", "device.busy_fraction", ("trace",), "device.busy_fraction and what the idle waits for"),
 )
-"""Where nothing speaks for anything: what to ask for, where the first is known (or empty) and the second is not."""
+"""Where nothing speaks for anything: what to ask for, where the first is known (or empty) and the second is not, the
+evidence that gives it, and in which words."""
 
 
-def next_measurement(found: Sequence[Weighed], values: Values) -> str:
+def next_measurement(found: Sequence[Weighed], values: Values, given: AtHand | None = None) -> str:
     """The measurement in words: which signals, from what evidence, what it tells apart."""
+    given = given or AtHand()
     front = [w for w in found if w.refuted_by is None and w.score > 0][:IN_FRONT]
     if not front:
-        return _three_steps(values)
+        return _first_of_the_steps(values, given)
     gains = _gains(front, found, values)
     if not gains:
         return front[0].page.confirm.measure
@@ -52,12 +55,36 @@ def next_measurement(found: Sequence[Weighed], values: Values) -> str:
               if name != best and kind in CATALOGUE[name].evidence and CATALOGUE[name].group != "ab"]
     named = [text for found in _with_it(best, front, values) for text in found]
     names = [best] if CATALOGUE[best].group == "ab" else [best, *dict.fromkeys([*named, *beside])][:2]
-    return f"{_how(names, kind)}{_tells(front)}"
+    return f"{_how(names, kind, given)}{_tells(front)}"
 
 
-def _three_steps(values: Values) -> str:
-    asked = [words for there, missing, words in _FIRST if missing not in values and (not there or there in values)]
-    return f"Walk the three steps, cheapest first: {'; then '.join(asked)}." if asked else "Record a longer trace."
+def _first_of_the_steps(values: Values, given: AtHand) -> str:
+    """The first of the three steps that the evidence leaves open: one that it began and cannot finish before one that
+    nobody looked at. Then the next one, in a word."""
+    asked = [(missing, kinds, words) for there, missing, kinds, words in _FIRST
+             if missing not in values and (not there or there in values)]
+    if not asked:
+        return "Record a longer trace."
+    asked.sort(key=lambda ask: not _is_begun(ask[0], ask[1], given))  # stable: cheapest first among equals
+    (missing, kinds, words), *rest = asked
+    kind = next((kind for kind in kinds if kind in given.kinds), kinds[0])
+    idle = "Collect it while requests run: none did here. " if _without_requests(values) else ""
+    why = f"; here: {given.unknown[missing]}" if _is_begun(missing, kinds, given) else ""
+    then = f" Then {rest[0][2]}." if rest else ""
+    return f"{idle}Measure {words} ({EVIDENCE[kind]}{why}){_by(kind, given)}.{then}"
+
+
+def _by(kind: str, given: AtHand) -> str:
+    return f": `{line}`" if (line := given.command(kind)) else ""
+
+
+def _is_begun(missing: str, kinds: Sequence[str], given: AtHand) -> bool:
+    """Whether evidence of that kind is there, and says why it falls short."""
+    return missing in given.unknown and any(kind in given.kinds for kind in kinds)
+
+
+def _without_requests(values: Values) -> bool:
+    return values.get("serving.running") == 0 and values.get("serving.waiting", 0) == 0
 
 
 def _gains(front: Sequence[Weighed], found: Sequence[Weighed], values: Values) -> dict[str, float]:
@@ -114,11 +141,11 @@ def _tried(spec: SignalSpec) -> tuple[Value, ...]:
     return tuple(float(spec.example) * factor for factor in _FACTORS)
 
 
-def _how(names: Sequence[str], kind: str) -> str:
+def _how(names: Sequence[str], kind: str, given: AtHand) -> str:
     if CATALOGUE[names[0]].group == "ab":
         change = CATALOGUE[names[0]].meaning
         return f"Compare with one change, same load, both arms repeated: {change[0].lower()}{change[1:]} ({names[0]})"
-    return f"Measure {' and '.join(names)} ({EVIDENCE[kind]})"
+    return f"Measure {' and '.join(names)} ({EVIDENCE[kind]}{_by(kind, given)})"
 
 
 def _tells(front: Sequence[Weighed]) -> str:

@@ -62,6 +62,15 @@ device.compute_fraction ● | fraction | trace | 0.59
     compute, then communication, then copy
 device.copy_fraction ● | fraction | trace | 0.11
     Part of busy in which only copies run
+device.copy_wait_fraction | fraction | trace | 0.09
+    Part of copy in which something waits for the copies to end: work that was launched before their end
+    and starts at it, or a feeding host thread blocked or inside a copy's call. The rest runs beside a
+    device that waits for something else
+device.copy_over_launching_fraction | fraction | trace | 0.6
+    Part of copy behind which kernels wait for the host that launches as fast as it can: idle, were it not
+    for copies that nothing waits for. Not part of the idle
+device.copy_over_host_op_fraction | fraction | trace | 0.3
+    The same, behind which kernels wait for the host's work that launches nothing
 device.comm_fraction ● | fraction | trace | 0.48
     Part of busy in collectives without compute beside it, waiting inside them included
 device.utilization_fraction | fraction | smi, metrics | 0.04
@@ -229,6 +238,9 @@ serving.waiting | count | metrics, log | 6
     Requests waiting at the engine, mean or at the reading
 serving.waiting_reason | text | metrics | capacity
     The reason that the engine states; it can be false
+serving.running_spread_ratio | ratio | metrics, log | 0.0
+    (Largest − smallest) ÷ mean of serving.running over three or more readings of one load, at each of
+    which requests wait. 0: the same number ran every time; not that a limit was set
 serving.running_limit | count | config | 256
     Configured most requests in the running batch
 serving.prompt_tokens | count | bench, metrics | 96000
@@ -237,6 +249,9 @@ serving.chunked_prefill | bool | config | true
     Configured to split prompts. Not that decodes run between the pieces
 serving.prefill_run_steps | count | trace, log | 58
     Longest run of consecutive prefill steps while decodes were pending
+serving.prefill_run_fraction | fraction | trace | 0.6
+    Share of the steps' time in two and more consecutive prefill steps while decodes were pending. Not the
+    share of all prefill
 serving.features | text | config | penalties
     What requests or engine use beyond plain sampling: penalties, structured output, speculative
     decoding, multimodal, parallel samples, weight offload, …
@@ -259,6 +274,13 @@ latency.before_prefill_ms | ms | timers | 13600
     From arrival to the engine's start without queue: reading, templating, tokenizing, checks
 latency.engine_itl_ms | ms | metrics, log | 39
     Engine: median time per output token as its scheduler or metrics measure it
+latency.baseline_least_ratio | ratio | bench | 1.31
+    Time now ÷ time in a baseline of the same loads (of a throughput before ÷ now), of the figure that is
+    worst: what is surely exceeded, all intervals of the comparison holding at once in 99 of 100. 1:
+    nothing is surely slower. Not why it is slower, and not the usual ratio, which is larger
+latency.baseline_most_ratio | ratio | bench | 1.06
+    The same over the typical times of all loads compared: the largest that the noise leaves open (upper
+    ends of 95 %). Near 1: as before. The slowest tenth of the requests is not in it
 
 kv.usage_fraction | fraction | metrics, log | 0.99
     KV cache in use, typical under load or at the reading

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from . import __version__, interrupts, lab_serve
+from . import __version__, interrupts, lab_load, lab_serve
 from .baseline import commands as baseline
 from .diagnosis import Progress, diagnose
 from .errors import TriageError, UnusableInput
 from .fleet import commands as fleet
-from .live import watch
+from .live import arguments as watch
 from .roofline import commands as roofline
 
 
@@ -66,7 +66,6 @@ def _parser() -> argparse.ArgumentParser:
         "watch", help="record what runs now, then diagnose the record",
         epilog="It only reads, except for --profile. Exit code as of diagnose.")
     watch.add_arguments(command)
-    command.set_defaults(run=watch.run)
 
     command = commands.add_parser("roofline", help="the floor of a decode step and of a prompt, for a model and device")
     roofline.add_arguments(command)
@@ -100,6 +99,10 @@ def _parser() -> argparse.ArgumentParser:
     command = lab.add_parser("serve", help="a small server with a fault, for the live tools to look at")
     lab_serve.add_arguments(command)
     command.set_defaults(run=lab_serve.run)
+    command = lab.add_parser("load", help="requests for that server, or for another on this machine",
+                             epilog="Exit code: 0 all answered, 1 some failed, 2 unusable input.")
+    lab_load.add_arguments(command)
+    command.set_defaults(run=lab_load.run)
     return parser
 
 

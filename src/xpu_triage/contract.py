@@ -23,6 +23,7 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "hypotheses": [_hypothesis(h) for h in diagnosis.verdict.hypotheses],
         "signals": _signals(diagnosis.signals),
         "unknown": dict(diagnosis.unknown),
+        "notes": _notes(diagnosis),
         "steps": _steps(diagnosis.lead),
         "bisection": _bisection(diagnosis.finding, diagnosis.lead),
         "contradictions": [{"text": c.text, "signals": list(c.signals)} for c in diagnosis.verdict.contradictions],
@@ -37,6 +38,12 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
+def _notes(diagnosis: Diagnosis) -> list[str]:
+    """What the walk of the trace and the telemetry say beside their figures, once each."""
+    walked = diagnosis.lead.notes if diagnosis.lead else ()
+    return list(dict.fromkeys((*walked, *diagnosis.measured.notes)))
+
+
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {
         "level": str(verdict.level), "id": verdict.id, "title": verdict.title, "summary": verdict.summary,
@@ -48,6 +55,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 def _hypothesis(hypothesis: Hypothesis) -> dict[str, Any]:
     return {
         "id": hypothesis.id, "title": hypothesis.title, "score": hypothesis.score, "share": hypothesis.share,
+        "share_of": hypothesis.share_of or None,
         "for": [_reason(r) for r in hypothesis.for_], "against": [_reason(r) for r in hypothesis.against],
         "missing": list(hypothesis.missing), "confirmed_by": hypothesis.confirmed_by,
     }

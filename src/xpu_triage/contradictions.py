@@ -24,6 +24,9 @@ SUM_TOLERANCE = 0.02
 MOST_BETWEEN_TOKENS = 32.0
 """Steps between two tokens of a request, and running requests by tokens against those counted, beyond which the figures
 are of two servers or two times. Stages of a pipeline and prefills between decode steps make some. Judgement."""
+QUEUE_TOLERANCE = 1.0
+"""Of a part of a latency against the whole while requests wait: those that got their first token came later, in a queue
+that had grown, than those that finished, and each figure is a median of other requests. Judgement."""
 PART_TOLERANCE = 0.1
 """Of a part against its whole, both medians of different distributions. Judgement."""
 
@@ -181,9 +184,11 @@ def _shares(n: Numbers) -> Iterator[Contradiction]:
 
 def _latencies(n: Numbers) -> Iterator[Contradiction]:
     before = ["latency.queue_ms", "latency.prefill_ms", "latency.before_prefill_ms"]
-    yield from _parts_of(n, before, "latency.ttft_ms", "queue, prefill and the time before", 3 * PART_TOLERANCE)
-    for part, whole in (("latency.ttft_ms", "latency.e2e_ms"), ("latency.itl_max_ms", "latency.e2e_ms")):
-        yield from _parts_of(n, [part], whole, part, PART_TOLERANCE)
+    queued = QUEUE_TOLERANCE if n.get("serving.waiting", 0.0) >= 1 else 0.0
+    yield from _parts_of(n, before, "latency.ttft_ms", "queue, prefill and the time before",
+                         max(3 * PART_TOLERANCE, queued))
+    yield from _parts_of(n, ["latency.ttft_ms"], "latency.e2e_ms", "latency.ttft_ms", max(PART_TOLERANCE, queued))
+    yield from _parts_of(n, ["latency.itl_max_ms"], "latency.e2e_ms", "latency.itl_max_ms", PART_TOLERANCE)
     for shorter, longer in (("latency.itl_ms", "latency.itl_p99_ms"), ("latency.itl_p99_ms", "latency.itl_max_ms")):
         yield from _parts_of(n, [shorter], longer, shorter, SUM_TOLERANCE)
 

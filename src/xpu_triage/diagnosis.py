@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from . import fingerprints, telemetry
+from .at_hand import at_hand
+from .baseline.against import Against, against
 from .baseline.commands import load as load_baseline
 from .baseline.fold import fold
 from .baseline.store import Baseline
@@ -109,13 +111,16 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None,
             note for record in records for note in record.notes) or "Name a trace, telemetry or a sheet beside it")
     gathered = telemetry_readers.gathered(sampled)
     told = (Measured(tuple(each.signals), each.unknown, tuple(each.notes)) for each in summaries)
-    measured = joined((*told, telemetry.measure(gathered)))
+    device, why = devices.from_evidence(traces.metas, gathered.samples) if shapes or kept else (None, "")
+    held = against(kept, gathered.benches, device=device.name if device else "") if kept is not None else None
+    measured = joined((*told, telemetry.measure(gathered, held.speaks if held is not None else None)))
     typed = [signal for each in sheets for signal in each.signals]
     signals = Signals((*(lead.signals if lead else ()), *measured.signals, *typed))
-    measured = joined((measured, *_derived(signals, lead, shapes, traces.metas, gathered, kept)))
+    measured = joined((measured, *_derived(signals, lead, shapes, (device, why), gathered, kept, held)))
     signals = Signals((*(lead.signals if lead else ()), *measured.signals, *typed))
-    verdict = _told(judge(signals, pages, contradictions(signals)), lead)
     unknown = {**measured.unknown, **(lead.unknown if lead else {})}
+    given = at_hand(gathered, [lead.trace.format] if lead else [], _typed(sheets), unknown)
+    verdict = _since(_told(judge(signals, pages, contradictions(signals), given), lead), held)
     return Diagnosis(
         verdict=verdict,
         signals=signals,
@@ -130,10 +135,16 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None,
     )
 
 
-def _derived(signals: Signals, lead: Walk | None, shapes: Sequence[ModelShape], metas: Sequence[Mapping[str, Any]],
-             gathered: Telemetry, kept: Baseline | None) -> Iterator[Measured]:
-    """What follows from the evidence together: the stage split of the steps, the model's roofline, the baseline."""
-    device, why = devices.from_evidence(metas, gathered.samples) if shapes or kept else (None, "")
+def _typed(sheets: Sequence[SheetEvidence]) -> Iterator[str]:
+    """What was typed of the platform."""
+    return (text for sheet in sheets for text in sheet.platform.values())
+
+
+def _derived(signals: Signals, lead: Walk | None, shapes: Sequence[ModelShape], on: tuple[devices.Device | None, str],
+             gathered: Telemetry, kept: Baseline | None, held: Against | None) -> Iterator[Measured]:
+    """What follows from the evidence together: the stage split of the steps, the model's roofline, the baseline. `on`:
+    the device, and why it is not known."""
+    device, why = on
     if lead is not None:
         yield stages.measure(lead)
     if len(shapes) > 1:
@@ -141,7 +152,7 @@ def _derived(signals: Signals, lead: Walk | None, shapes: Sequence[ModelShape], 
     if shapes:
         yield roofline_of(shapes[0], signals, device, why_no_device=why)
     if kept is not None:
-        yield as_asked(fold(kept, signals, gathered.benches, device=device.name if device else ""))
+        yield as_asked(fold(kept, signals, gathered.benches, held=held))
 
 
 class _Traces:
@@ -191,6 +202,13 @@ def _told(verdict: Verdict, lead: Walk | None) -> Verdict:
     if not why:
         return verdict
     return replace(verdict, summary=f"{why[0].upper()}{why[1:]}. {verdict.summary}")
+
+
+def _since(verdict: Verdict, held: Against | None) -> Verdict:
+    """Where no cause can be named, what the baseline knows: that it is slower, and in which dimension."""
+    if held is None or verdict.level is not Level.NOT_ENOUGH or not held.says:
+        return verdict
+    return replace(verdict, summary=f"{held.says} {verdict.summary}")
 
 
 def _pointed_at(verdict: Verdict, lead: Walk | None, pages: Sequence[fingerprints.Fingerprint]) -> Finding | None:

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from . import expressions, plain_yaml, rules
+from . import expressions, plain_yaml, rules, shares
 from .errors import TriageError
 from .expressions import BadExpression, Expression, Values
 from .resources import shipped
@@ -44,7 +44,7 @@ class Fingerprint:
     needs: tuple[tuple[str, ...], ...]
     """Signals without which no verdict; of each group one is enough."""
     share: tuple[Expression, ...]
-    """The share of the step that it explains: the first that is known."""
+    """The share of the time that it explains: the first that is known."""
     finding: tuple[str, ...]
     """The parts of a bisection that it points to, as `Finding.about` names them."""
     for_: tuple[Rule, ...]
@@ -67,11 +67,18 @@ class Fingerprint:
                           *(name for expression in self.share for name in expression.names)))
 
     def share_of(self, values: Values) -> float | None:
-        """Share of the step that it explains, between 0 and 1; None where the signals do not tell."""
-        for expression in self.share:
-            if (value := expression.evaluate(values)) is not None:
-                return min(max(float(value), 0.0), 1.0)
-        return None
+        """Share that it explains, between 0 and 1, of what `whole_of` names; None where the signals do not tell."""
+        expression = self._known_share(values)
+        value = None if expression is None else expression.evaluate(values)
+        return None if value is None else min(max(float(value), 0.0), 1.0)
+
+    def whole_of(self, values: Values) -> str:
+        """What `share_of` is a share of, in words: `the step`; empty where there is none."""
+        expression = self._known_share(values)
+        return "" if expression is None else shares.whole_of(expression, values)
+
+    def _known_share(self, values: Values) -> Expression | None:
+        return next((expression for expression in self.share if expression.evaluate(values) is not None), None)
 
 
 @cache

@@ -15,7 +15,7 @@ from .evidence.ascend.tables import Summary
 from .evidence.sheet import SheetEvidence
 from .evidence.telemetry_readers import Read
 from .evidence.watch_record import WatchRecord
-from .redact_evidence import as_asked, asked, name_pieces
+from .redact_evidence import as_asked, asked, learn_hosts, name_pieces
 from .roofline import config_json
 from .roofline.model_shape import ModelShape
 from .samples import EngineLog, Samples, Scrape, Stacks
@@ -71,12 +71,7 @@ def _pieces(
 ) -> Iterator[tuple[detect.Found, bool]]:
     """Every piece once, with whether it was found in a folder. What a folder holds and nobody can read is recorded."""
     seen: set[str] = set()
-    redactor = asked()
-    for given in evidence:
-        top = Path(os.fsdecode(given))
-        found = detect.find(given)
-        if redactor is not None:  # all of them, before one is named in a note of another
-            name_pieces(redactor, [piece.path for piece in found], top)
+    for top, found in _found(evidence):
         for piece in found:
             real = os.path.realpath(piece.path)  # `Path.resolve` raises at a link to itself
             if real in seen:
@@ -86,6 +81,19 @@ def _pieces(
                 records.append(_unused(piece, piece.skipped))
             else:
                 yield piece, piece.path != top
+
+
+def _found(evidence: Sequence[str | PathLike[str]]) -> Iterator[tuple[Path, list[detect.Found]]]:
+    """What lies at each of them."""
+    redactor = asked()
+    if redactor is None:
+        yield from ((Path(os.fsdecode(given)), detect.find(given)) for given in evidence)
+        return
+    every = [(Path(os.fsdecode(given)), detect.find(given)) for given in evidence]
+    for top, found in every:  # all of them, before one is named in a note of another
+        name_pieces(redactor, [piece.path for piece in found], top)
+        learn_hosts(redactor, [piece.path for piece in found])
+    yield from every
 
 
 def _unused(piece: detect.Found, why: str) -> EvidenceRecord:

@@ -24,8 +24,9 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
 from . import redact_words as known
+from .redact_hosts import stated
 
-_HIDDEN = re.compile(r"(?:host|user|ip|path|name)-[0-9a-f]{8}")
+_HIDDEN = known.HIDDEN
 _ROUTES = re.compile(r"/(?:v\d+(?:beta)?|metrics|health\w*|ping|version|(?:de)?tokenize|generate\w*"
                      r"|(?:start|stop)_profile|prometheus|api|server_info|get_\w+|openapi\.json|docs|completions?|chat|embeddings|rerank"
                      r"|score|load|info|flush_cache|classify|invocations|none)(?:[/?]|$)")
@@ -109,6 +110,8 @@ class Redactor:
         if text in self._aliases:
             return self._aliases[text]
         learnt = len(self._bare)
+        if "\n" in text:
+            self.learn(stated(text))
         kept, at = [], 0
         if '="' in text or '= "' in text:
             for sample in _SAMPLE.finditer(text):
@@ -119,6 +122,19 @@ class Redactor:
         if len(self._bare) > learnt:
             self._look_for_words()
         return self._bare_words(out)
+
+    def learn(self, hosts: Iterable[str]) -> None:
+        """Look for these names of hosts as bare words from now on, however short they are."""
+        before = len(self._bare)
+        for name in sorted(hosts):
+            if len(self._bare) < MAX_LEARNT:
+                self._bare.setdefault(name, "host")
+        if len(self._bare) > before:
+            self._look_for_words()
+
+    def bare(self, text: str) -> str:
+        """`text`, which went through `text` before, without the names that were met since."""
+        return self._bare_words(text)
 
     def label(self, name: str, value: str) -> str:
         """The value of a metric's label: kept where the label is known to be harmless, else hashed."""

@@ -8,17 +8,20 @@ import dataclasses
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import MissingExtra, TriageError
-from .redact import Redactor, for_this_machine
+from .evidence.chunks import pieces
 from .samples import Frame, Scrape
 from .signals import Signal
+
+if TYPE_CHECKING:
+    from .redact import Redactor
 
 ASKED = "XPU_TRIAGE_REDACT"
 """Set to anything in the environment: names are taken out. A salt in hexadecimal digits makes them the same again."""
@@ -62,6 +65,8 @@ def redacting() -> Iterator[Redactor]:
 
 @lru_cache(maxsize=1)
 def _redactor(salt: str) -> Redactor:
+    from .redact import for_this_machine  # with its patterns, for those who ask for it
+
     return for_this_machine(salt.encode())
 
 
@@ -82,6 +87,26 @@ def name_pieces(redactor: Redactor, pieces: Sequence[Path], given: Path) -> None
     if list(pieces) != [given]:
         for name in (str(given), str(given.absolute()), os.path.realpath(given)):
             redactor.alias(name, "evidence")
+
+
+HEAD = 1 << 20
+"""Inflated bytes of each file that are looked at for names of hosts."""
+
+
+def learn_hosts(redactor: Redactor, paths: Iterable[Path]) -> None:
+    """What these files say that hosts are called, before any of them is read: one file states the name that another
+    says in passing. A file that cannot be read is passed over; its reader says so."""
+    from .redact_hosts import stated
+
+    for path in paths:
+        head = bytearray()
+        with suppress(OSError, TriageError):
+            for piece in pieces(path, []):
+                head += piece
+                if len(head) >= HEAD:
+                    break
+        if b"\0" not in head[:4096]:
+            redactor.learn(stated(bytes(head[:HEAD]).decode("utf-8", "replace")))
 
 
 def hidden(part: T, redactor: Redactor) -> T:

@@ -93,6 +93,9 @@ number or a hyphen."""
 MODULES = r"(?:torchvision|torchaudio|torch|std|tokio|fsspec|skimage|scipy|pandas|numpy|aten|prims|vllm|sglang)"
 """What a dotted name that is no host's begins with."""
 
+HIDDEN = re.compile(r"(?:host|user|ip|path|name)-[0-9a-f]{8}")
+"""What stands for a name that was taken out."""
+
 HERE = frozenset(("localhost", "localhost.localdomain", "ip6-localhost", "", "*", "-", "/", "n/a", "none", "null",
                   "unknown", "true", "false", "yes", "no", "default", "auto"))
 """This machine itself, and no name at all."""
@@ -107,7 +110,8 @@ _WORDS_OF_EVIDENCE = """
     steps decode prefill batch queue running waiting power util utilization memory clock clocks temp temperature
     index timestamp role card chip error info warning debug prompt token tokens request requests generation usage
     read write copy kernel stream ubuntu docker nobody system home data ray sm of in on at to is it as by no or and
-    the for with from are was not
+    the for with from are was not epoch day start identity role scheduler tokenizer detokenizer pidstat pmon dmon busy
+    counter gauge histogram none limit reason fact kind tool source
 """
 COMMON = frozenset(_WORDS_OF_EVIDENCE.split())
 """Words of evidence itself, which cannot be taken out because some machine is called so."""

@@ -15,14 +15,16 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from . import render_telemetry
+from . import render_evidence, render_telemetry
 from .diagnosis import Diagnosis
 from .fingerprints import Fingerprint
+from .render_lines import folded, hanging, item, listed
 from .signals import Signals
 from .steps.results import Finding, Walk
-from .text import clean, shorten
+from .text import clean, counted, shorten
+from .units import show
 from .verdict import NOTHING_SPEAKS, Hypothesis, Level, RuledOut
-from .words import ABOUT_WORDS, CAUSE_WORDS, read_words
+from .words import ABOUT_WORDS, CAUSE_WORDS
 
 WIDTH_WITHOUT_TERMINAL = 100
 SHOWN_HYPOTHESES = 3
@@ -66,22 +68,27 @@ def diagnosis_parts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     if diagnosis.lead is not None or diagnosis.measured.signals or diagnosis.telemetry:
         yield from _three_steps(diagnosis)
     verdict = diagnosis.verdict
-    supported = [h for h in verdict.hypotheses if h.score > 0] or list(verdict.hypotheses[:1])
-    for i, hypothesis in enumerate(supported[:SHOWN_HYPOTHESES]):
-        yield from _hypothesis(hypothesis, first=i == 0)
+    supported = [h for h in verdict.hypotheses if h.score > 0]
+    if verdict.hypotheses:
+        yield Rule("hypotheses" if supported else "hypotheses: against each speaks as much as for it, or more",
+                   align="left", style="dim")
+    for hypothesis in supported[:SHOWN_HYPOTHESES] or verdict.hypotheses[:1]:
+        yield from _hypothesis(hypothesis)
     if verdict.ruled_out:
-        yield from _listed("Looks alike, and is not", _look_alikes(verdict.ruled_out))
+        yield from listed("Looks alike, and is not", _look_alikes(verdict.ruled_out))
     if verdict.contradictions:
-        yield from _listed("These figures contradict each other", (c.text for c in verdict.contradictions))
+        yield from listed("These figures contradict each other", (c.text for c in verdict.contradictions),
+                          shown=len(verdict.contradictions))
     if diagnosis.signals.conflicts:
-        yield from _listed("Two pieces of evidence disagree", (
-            f"{c.kept.name}: {_value(c.kept.value)} ({c.kept.source}) is used, "
-            f"not {_value(c.other.value)} ({c.other.source})" for c in diagnosis.signals.conflicts))
+        yield from listed("Two pieces of evidence disagree", (
+            f"{c.kept.name}: {show(c.kept.value, c.kept.unit)} ({c.kept.source}) is used, "
+            f"not {show(c.other.value, c.other.unit)} ({c.other.source})" for c in diagnosis.signals.conflicts))
     if verdict.fix:
-        yield from _listed("Fix", [verdict.fix])
+        yield from listed("Fix", [verdict.fix])
     if verdict.verify:
-        yield from _listed("Prove it fixed", [verdict.verify])
-    yield from _evidence(diagnosis)
+        yield from listed("Prove it fixed", [verdict.verify])
+    yield Rule("evidence", align="left", style="dim")
+    yield from render_evidence.lines(diagnosis)
 
 
 def _headline(diagnosis: Diagnosis) -> RenderableType:
@@ -89,9 +96,9 @@ def _headline(diagnosis: Diagnosis) -> RenderableType:
     colour = COLOURS[verdict.level]
     head = Text()
     head.append(str(verdict.level).upper(), style=f"bold {colour}")
-    if verdict.id:
+    if verdict.id:  # without one the title would say the level once more
         head.append(f"   {verdict.id}", style="bold")
-    head.append(f"   {clean(verdict.title)}")
+        head.append(f"   {clean(verdict.title)}")
     body = [head, Text(clean(verdict.summary))]
     if where := where_it_is(diagnosis):
         said = "where: " if verdict.id else "largest seen: "
@@ -101,8 +108,10 @@ def _headline(diagnosis: Diagnosis) -> RenderableType:
     if verdict.id:
         body.append(Text.assemble(("page: ", "bold"), f"xpu-triage fingerprints {verdict.id}"))
     if diagnosis.lead is not None:
-        beside = f", the {len(diagnosis.others)} other traces are at the end" if diagnosis.others else ""
-        body.append(Text(f"from {clean(diagnosis.lead.trace.source)}{beside}", style="dim"))
+        beside = len(diagnosis.others)
+        rest = f", {counted(beside, 'other trace is', 'other traces are')} at the end" if beside else ""
+        source = render_evidence.by_its_end(clean(diagnosis.lead.trace.source))
+        body.append(Text(f"from {source}{rest}", style="dim"))
         body += [Text.assemble(("mind: ", "bold"), clean(note)) for note in diagnosis.lead.trace.notes[:SHOWN_NOTES]]
     return Panel(Group(*body), border_style=colour)
 
@@ -143,14 +152,14 @@ def _three_steps(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     yield from _always_asked(diagnosis.signals)
     notes = [note for note in walked.notes if note not in walked.steps.notes] if walked else []
     if notes:
-        yield from _listed("Said by the walk", notes)
+        yield from listed("Said by the walk", notes)
     if diagnosis.measured.notes:
-        yield from _listed("Mind with the telemetry", diagnosis.measured.notes)
+        yield from listed("Mind with the telemetry", diagnosis.measured.notes)
     if diagnosis.unknown:
         reasons: dict[str, list[str]] = {}
         for name, why in diagnosis.unknown.items():
             reasons.setdefault(why, []).append(name)
-        yield from _listed("Unknown here", (f"{', '.join(names)}: {why}" for why, names in reasons.items()))
+        yield from listed("Unknown here", (f"{', '.join(names)}: {why}" for why, names in reasons.items()))
 
 
 def _of_both(from_trace: Iterable[RenderableType], diagnosis: Diagnosis, step: int) -> Iterator[RenderableType]:
@@ -172,22 +181,31 @@ def _utilization(walked: Walk) -> Iterator[RenderableType]:
         causes = sorted(use.gaps.by_cause().items(), key=lambda item: -item[1])
         for cause, ns in causes:
             if ns >= 0.005 * window:
-                yield Text(f"  {_percent(ns / window):>6}  {_bar(ns / window)} {CAUSE_WORDS[cause]}")
+                yield hanging(f"  {_percent(ns / window):>6}  {_bar(ns / window)} ", CAUSE_WORDS[cause])
 
 
 def _step_time(walked: Walk) -> Iterator[RenderableType]:
     steps = walked.steps.steps
-    walls = sorted(step.wall for step in steps)
-    middle = median(walls)
-    found = f"by {walked.steps.method}" + (f", {clean(walked.steps.detail)}" if walked.steps.detail else "")
-    yield Text(f"{len(steps)} step{'s' if len(steps) > 1 else ''} found {found}: median {_ms(middle)}, "
-               f"shortest {_ms(walls[0])}, longest {_ms(walls[-1])}")
+    yield Text(_steps_found(walked))
     phases = sorted({step.phase for step in steps if step.phase})
     if phases:
         counts = ", ".join(f"{sum(s.phase == phase for s in steps)} {phase}" for phase in phases)
         yield Text(f"phases: {counts}")
     for note in walked.steps.notes:
         yield Text(f"note: {clean(note)}", style="italic")
+
+
+def _steps_found(walked: Walk) -> str:
+    """How many steps, by what, and how long they take: one figure where they all take the same."""
+    method, detail = walked.steps.method, clean(walked.steps.detail)
+    walls = sorted(step.wall for step in walked.steps.steps)
+    shortest, middle, longest = _ms(walls[0]), _ms(median(walls)), _ms(walls[-1])
+    if method == "window":
+        return f"one window of {middle}, the whole capture: {detail}"
+    found = f"{counted(len(walls), 'step')} found by {method}, {detail.removeprefix(f'{method}: ')}"
+    if shortest == longest:
+        return f"{found}: {middle}" if len(walls) == 1 else f"{found}: each {middle}"
+    return f"{found}: median {middle}, shortest {shortest}, longest {longest}"
 
 
 def _bisection(finding: Finding | None, walked: Walk) -> Iterator[RenderableType]:
@@ -198,8 +216,9 @@ def _bisection(finding: Finding | None, walked: Walk) -> Iterator[RenderableType
     path = finding.path
     shown = path if len(path) <= SHOWN_LEVELS else (*path[:2], *path[-(SHOWN_LEVELS - 2):])
     for depth, level in enumerate(shown):
-        skipped = f"… {len(path) - len(shown)} levels … " if len(shown) < len(path) and depth == 2 else ""
-        yield Text(f"  {_percent(level.share):>6}  {'  ' * depth}{skipped}{shorten(clean(level.name), 70 - 2 * depth)}")
+        if len(shown) < len(path) and depth == 2:
+            yield Text(f"{' ' * (10 + 2 * depth)}… {counted(len(path) - len(shown), 'level')} …")
+        yield hanging(f"  {_percent(level.share):>6}  {'  ' * depth}", shorten(clean(level.name), 70 - 2 * depth))
     if finding.spread:
         yield Text(f"  {clean(finding.name)}")
     if finding.line:
@@ -227,48 +246,18 @@ def _always_asked(signals: Signals) -> Iterator[RenderableType]:
         yield Text(f"host waits for the device: {float(count):,.1f} a step{most}")
 
 
-def _hypothesis(hypothesis: Hypothesis, *, first: bool) -> Iterator[RenderableType]:
+def _hypothesis(hypothesis: Hypothesis) -> Iterator[RenderableType]:
     head = Text(f"{hypothesis.id}", style="bold")
     head.append(f"  score {hypothesis.score:.2f}", style="not bold dim")
     if hypothesis.share is not None:
-        head.append(f"  explains {_percent(hypothesis.share)} of the step", style="not bold dim")
-    if first:
-        yield Rule("hypotheses", align="left", style="dim")
+        head.append(f"  explains {_percent(hypothesis.share)} of {hypothesis.share_of}", style="not bold dim")
     yield head
     if hypothesis.confirmed_by:
-        yield _item(f"settled by: {hypothesis.confirmed_by}", "!")
-    for reason in hypothesis.for_:
-        yield _item(reason.text, "+")
-    for reason in hypothesis.against:
-        yield _item(reason.text, "-")
+        yield item(f"settled by: {hypothesis.confirmed_by}", "!")
+    yield from (item(text, "+") for text in folded(reason.text for reason in hypothesis.for_))
+    yield from (item(text, "-") for text in folded(reason.text for reason in hypothesis.against))
     if hypothesis.missing:
-        yield _item(f"unknown: {', '.join(hypothesis.missing[:4])}", "?")
-
-
-def _evidence(diagnosis: Diagnosis) -> Iterator[RenderableType]:
-    yield Rule("evidence", align="left", style="dim")
-    for record in diagnosis.evidence:
-        skipped = f", {record.skipped:,} skipped" if record.skipped else ""
-        yield Text(f"{clean(record.path)}: {clean(record.kind)}, {read_words(record.kind, record.events)}{skipped}")
-        for note in record.notes:
-            yield _item(note, "·")
-    for other in diagnosis.others:
-        first = other.verdict.hypotheses[0].id if other.verdict.hypotheses else "nothing"
-        yield Text(f"{clean(other.path)} on its own: {other.verdict.level}, {other.verdict.id or f'{first} in front'}")
-
-
-def _listed(title: str, lines: Iterable[str]) -> Iterator[RenderableType]:
-    yield Text(title, style="bold")
-    for line in lines:
-        yield _item(line, "·")
-
-
-def _item(line: str, mark: str) -> RenderableType:
-    row = Table.grid(padding=(0, 1, 0, 0))
-    row.add_column(width=3, justify="right")
-    row.add_column()
-    row.add_row(Text(mark), Text(clean(line)))
-    return row
+        yield item(f"unknown: {', '.join(hypothesis.missing[:4])}", "?")
 
 
 def _percent(fraction: float) -> str:
@@ -282,10 +271,6 @@ def _ms(ns: float) -> str:
 def _bar(fraction: float, width: int = 20) -> str:
     full = round(fraction * width)
     return "█" * full + "░" * (width - full)
-
-
-def _value(value: object) -> str:
-    return f"{value:,.4g}" if isinstance(value, float) else clean(str(value))
 
 
 def print_list(pages: Sequence[Fingerprint], out: Console | None = None) -> None:

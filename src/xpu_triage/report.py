@@ -46,7 +46,7 @@ def write_report(evidence: Sequence[str], out: Path, *, baseline: str = "") -> P
     """
     out = check_target(evidence, out)
     notebook = execute([str(piece) for piece in evidence], baseline=baseline)
-    _write_whole(out, to_html(notebook))
+    write_whole(out, to_html(notebook))
     return out
 
 
@@ -174,7 +174,7 @@ def page_title(notebook: Any) -> str:
     return "xpu-triage"
 
 
-def _write_whole(out: Path, text: str) -> None:
+def write_whole(out: Path, text: str) -> None:
     """Write to a neighbour and rename, so that no half report is ever found at `out`."""
     made = None
     try:

@@ -107,7 +107,9 @@ class Samples:
 
     @property
     def readings(self) -> int:
-        return sum(len(series.values) for series in self.series) + len(self.facts)
+        """How often the tool looked: the most values of one quantity of one thing, however many columns and devices
+        it prints; 1 where it gave texts alone."""
+        return max((len(series.values) for series in self.series), default=min(len(self.facts), 1))
 
 
 class Recorder:

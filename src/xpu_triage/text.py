@@ -31,3 +31,12 @@ def shorten(text: str, width: int) -> str:
         return text
     head = (width - 1) * 2 // 3
     return f"{text[:head]}…{text[len(text) - (width - 1 - head):]}"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """`count` things in words, `many` being `one` with an s where it is not given.
+
+    >>> counted(1, "reading"), counted(2376, "event"), counted(2, "entry", "entries")
+    ('1 reading', '2,376 events', '2 entries')
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,19 @@ class Counts:
     unknown_categories: tuple[str, ...] = ()
 
 
+LONGEST_GROUP = 80
+"""Of a process group's name, characters kept."""
+
+
+class Exchange(NamedTuple):
+    """What a profiler says of a collective."""
+
+    group: str
+    """The process group's name: the same on all its ranks."""
+    elements: int
+    """That this rank puts in; -1 where it does not say."""
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """Rows sorted by start. All arrays have one entry a row; times are ns from the first row's start.
@@ -93,6 +106,12 @@ class Trace:
     in order of time. Idle time then has no cause that could be named."""
     meta: dict[str, Any] = field(default_factory=dict)
     """The capture's own words about itself (device properties, rank, world size), as found."""
+    exchange: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    """Index into `exchanges`, -1 on rows that are no collective or do not tell; empty where no row tells."""
+    exchanges: tuple[Exchange, ...] = ()
+    began: int | None = None
+    """ns since 1970 of the first row, by the clock of the machine that recorded it; None where the file does not tell.
+    """
     source: str = ""
     """Where it was read from, as given."""
     format: str = ""

@@ -1,13 +1,14 @@
 """Values in their units: what a person types becomes a value in its signal's own unit, or is refused.
 
 Refused are another kind of unit, a fraction outside 0–1, a negative count, a latency of exactly 0, NaN, a
-boolean where a number belongs. Nothing is guessed: 23 % is `{value: 23, unit: "%"}` or 0.23; a bare 23 is an
-error.
+boolean where a number belongs. Nothing is guessed: 23 % is `23 %`, `{value: 23, unit: "%"}` or 0.23; a bare 23 is
+an error.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -32,15 +33,21 @@ _WRITTEN: dict[str, str] = {
 }
 """How a unit is printed, where that is not its name."""
 
-_FIGURE = "a figure with a unit is written {value: …, unit: …}"
+_FIGURE = "a figure with a unit is written like 4.89 s, or {value: …, unit: …}"
+_TYPED = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d.,][^\s]{0,15})\s*")
+"""A figure with its unit, as one writes it down: `3 %`, `4.89 s`, `41ms`."""
+
 _BARE = {"fraction", "ratio", "number", "count", "bool", "text"}
 
 
 def value_of(spec: SignalSpec, raw: Any) -> Value:
-    """`raw` (a plain value, or a mapping with `value` and `unit`) as a value in the unit of `spec`.
+    """`raw` (a plain value, one with its unit such as `3 %`, or a mapping with `value` and `unit`) as a value in the
+    unit of `spec`.
 
     Raises `ValueError` whose message says what is wrong and what is wanted, without the signal's name.
     """
+    if isinstance(raw, str) and spec.unit not in ("text", "bool") and (typed := _TYPED.fullmatch(raw)):
+        raw = {"value": float(typed[1]), "unit": typed[2]}
     if isinstance(raw, Mapping):
         if unexpected := [key for key in raw if key not in ("value", "unit")]:
             raise ValueError(f"{_quoted(unexpected[0])} is not known here; {_FIGURE}")
@@ -112,7 +119,7 @@ def _out_of_range(spec: SignalSpec, value: float) -> str:
     if not math.isfinite(value):
         return "is not a finite number"
     if spec.unit == "fraction" and not 0 <= value <= 1:
-        return "is not a fraction between 0 and 1 (23 % is 0.23)"
+        return "is not a fraction between 0 and 1 (23 % is written 23 % or 0.23)"
     if spec.unit != "number" and value < 0:
         return "is negative"
     if spec.group == "latency" and value == 0:

@@ -19,10 +19,12 @@ from enum import StrEnum
 
 from . import limits as limits_page
 from .advice import next_measurement
+from .at_hand import AtHand
 from .expressions import Values
 from .fingerprints import Fingerprint
 from .limits import Limit
 from .rules import Rule
+from .shares import CAPTURE, STEP
 from .signals import Signals
 from .weighing import PROBABLE_SCORE, Weighed, ranked, rivals, stands_out
 
@@ -59,12 +61,14 @@ class Hypothesis:
     title: str
     score: float
     share: float | None
-    """Share of the step that it explains, where the signals tell."""
+    """Share of `share_of` that it explains, where the signals tell."""
     for_: tuple[Reason, ...]
     against: tuple[Reason, ...]
     missing: tuple[str, ...]
     """Signals that would decide and are unknown."""
     confirmed_by: str = ""
+    share_of: str = STEP
+    """What `share` is a share of, in words: `the step`, `the time to first token`; empty without a share."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +108,11 @@ class Verdict:
 
 
 def judge(
-    signals: Signals, pages: Sequence[Fingerprint], contradictions: Sequence[Contradiction] = ()
+    signals: Signals, pages: Sequence[Fingerprint], contradictions: Sequence[Contradiction] = (),
+    given: AtHand | None = None,
 ) -> Verdict:
-    """Hold every page against the signals and say what it is, how sure, and what to do next."""
+    """Hold every page against the signals and say what it is, how sure, and what to do next. `given` puts the next
+    measurement into the words of the platform; it changes nothing else."""
     values, applied = limits_page.applied(signals, limits_page.load())
     found = ranked(pages, values)
     conflicts = _settled_twice(found)
@@ -115,7 +121,7 @@ def judge(
         level, id_, title, fix, verify = Level.NOT_ENOUGH, None, "Not enough evidence to name a cause", "", ""
         summary = _why_not(found, applied, disputed)
         next_ = (f"Measure again the figures that contradict each other: {', '.join(disputed)}." if disputed else
-                 " ".join(limit.next for limit in applied) or next_measurement(found, values))
+                 " ".join(limit.next for limit in applied) or next_measurement(found, values, given))
     else:
         page = found[0].page
         level = Level.CONFIRMED if found[0].confirmed_by and not conflicts else Level.PROBABLE
@@ -169,7 +175,7 @@ def _hypothesis(weighed: Weighed) -> Hypothesis:
         page.id, page.title, round(weighed.score, 3), weighed.share,
         tuple(_reason(rule, weighed.values) for rule in weighed.for_),
         tuple(_reason(rule, weighed.values) for rule in weighed.against),
-        weighed.missing, confirmed.text(weighed.values) if confirmed else "")
+        weighed.missing, confirmed.text(weighed.values) if confirmed else "", weighed.whole)
 
 
 def _reason(rule: Rule, values: Values) -> Reason:
@@ -181,9 +187,9 @@ def _what(found: Sequence[Weighed], applied: Sequence[Limit]) -> str:
     """One sentence for what it is, one for the second finding, and what the capture could not tell."""
     first = found[0]
     says = (first.confirmed_by or first.for_[0]).words(first.values)
-    parts = [f"{first.page.title}{_of_the_step(first)}: {says}."]
+    parts = [f"{first.page.title}{_of_the_time(first)}: {says}."]
     if second := _second(found):
-        parts.append(f"Second: {second.page.id}{_of_the_step(second)}, {second.for_[0].words(second.values)}.")
+        parts.append(f"Second: {second.page.id}{_of_the_time(second)}, {second.for_[0].words(second.values)}.")
     parts += [f"The capture has its limits: {limit.says}." for limit in applied]
     return " ".join(parts)
 
@@ -210,7 +216,7 @@ def _why_not(found: Sequence[Weighed], applied: Sequence[Limit], disputed: Seque
         return " ".join(parts)
     first, close = live[0], rivals(live)
     if not first.numeric:
-        parts.append(f"What speaks for {first.page.id} is no measured number: {first.for_[0].words(first.values)}.")
+        parts.append(f"What speaks for {first.page.id} does not prove it: {first.for_[0].words(first.values)}.")
     elif first.score < PROBABLE_SCORE:
         parts.append(f"What speaks for {first.page.id} is too little: {first.for_[0].words(first.values)}.")
     elif not first.needs_met:
@@ -221,8 +227,11 @@ def _why_not(found: Sequence[Weighed], applied: Sequence[Limit], disputed: Seque
     return " ".join(parts)
 
 
-def _of_the_step(weighed: Weighed) -> str:
-    return f" ({weighed.share:.0%} of the time)" if weighed.share and weighed.share >= 0.01 else ""
+def _of_the_time(weighed: Weighed) -> str:
+    if not weighed.share or weighed.share < 0.01:
+        return ""
+    whole = weighed.whole
+    return f" ({weighed.share:.0%} of {'the time' if whole in (STEP, CAPTURE) else whole})"
 
 
 def _ruled_out(

@@ -38,6 +38,11 @@ class Weighed:
         return self.page.share_of(self.values)
 
     @property
+    def whole(self) -> str:
+        """What the share is a share of: `the step`; empty where there is none."""
+        return self.page.whole_of(self.values)
+
+    @property
     def reads(self) -> frozenset[str]:
         """The signals of the rules for it that hold."""
         return frozenset(name for rule in self.for_ for name in rule.names if name in self.values)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baseline_runs import Paper, record_of
-from xpu_triage.baseline.compare import compare
+from xpu_triage.baseline.compare import State, compare
 from xpu_triage.baseline.course import course
 from xpu_triage.baseline.dimension import Kind, dimension
 from xpu_triage.baseline.loads import unlike
-from xpu_triage.baseline.records import BenchRecord, Requests
-from xpu_triage.baseline.store import Baseline, baseline, units_doubted
+from xpu_triage.baseline.records import BenchRecord, Requests, units_doubted
+from xpu_triage.baseline.store import Baseline, baseline
 from xpu_triage.errors import UnusableInput
 
 
@@ -165,6 +165,33 @@ def test_a_metric_that_is_too_noisy_to_rule_out_ten_per_cent_is_no_all_clear():
     assert "too noisy to rule out a slow-down of 10 % (ttft)" in found.text
 
 
+def test_everything_twice_as_slow_with_a_first_token_too_noisy_to_say_so_is_not_called_decode():
+    """20 requests whose first tokens spread by a factor of three; both stages take twice as long."""
+    def noisy(seed: int, times: float) -> BenchRecord:
+        record = run(seed, 20, first=200.0 * times)
+        rng = np.random.default_rng(seed)
+        late = record.requests.ttft_ms * rng.lognormal(0, 1.2, 20)
+        return replace(record, requests=replace(record.requests, ttft_ms=late, tpot_ms=record.requests.tpot_ms * times,
+                                                e2e_ms=late + record.requests.tpot_ms * times * 31))
+
+    found = compare(one(noisy(1, 1.0)), one(noisy(1, 2.0)))
+    verdict = dimension(found)
+    assert found.entry(found.cells[0], "itl").state is State.WORSE
+    assert found.entry(found.cells[0], "ttft").state is State.UNCLEAR
+    assert (verdict.kind, verdict.exit_code) == (Kind.ONE_OR_BOTH, 1)
+    assert "decode, or the device or the build" in verdict.text
+
+
+def test_slower_tokens_beside_a_noisy_first_token_that_did_not_move_are_decode():
+    def noisy(seed: int, times: float) -> BenchRecord:
+        record = run(seed, 20)
+        late = record.requests.ttft_ms * np.random.default_rng(seed).lognormal(0, 1.2, 20)
+        return replace(record, requests=replace(record.requests, ttft_ms=late, tpot_ms=record.requests.tpot_ms * times,
+                                                e2e_ms=late + record.requests.tpot_ms * times * 31))
+
+    assert dimension(compare(one(noisy(1, 1.0)), one(noisy(1, 2.0)))).kind is Kind.DECODE
+
+
 # ---- units
 
 
@@ -177,7 +204,17 @@ def test_durations_in_seconds_under_a_name_in_ms_are_refused():
     assert "units contradict each other: 200 requests" in units_doubted(wrong)
     with pytest.raises(UnusableInput, match="units contradict"):
         baseline([wrong])
-    assert units_doubted(replace(wrong, concurrency=None)) == "", "nothing to hold it against"
+    assert units_doubted(replace(wrong, latencies={"e2e": wrong.stat("e2e")}, concurrency=None)) == "", (
+        "nothing to hold it against")
+
+
+def test_requests_that_take_longer_than_their_run_are_of_another_unit_whatever_the_load():
+    """200 requests of 510 ms in 25.5 s. In µs they would be 510,000 ms: 4,000 in flight of 200."""
+    bare = replace(run(n=200), concurrency=None, requests=None)
+    bare = replace(bare, latencies={"e2e": bare.stat("e2e")})
+    assert units_doubted(bare) == ""
+    wrong = replace(bare, latencies={"e2e": replace(bare.stat("e2e"), mean=bare.stat("e2e").mean * 1000)})
+    assert "there were no more than those" in units_doubted(wrong)
 
 
 @given(st.floats(0.02, 50))

@@ -98,6 +98,34 @@ def test_gaps_of_larger_chunks_are_not_held_against_those_of_tokens():
     assert found.entry(found.cells[0], "ttft_tail") is not None
 
 
+@pytest.mark.parametrize("each", [2, 4])
+def test_without_a_first_token_gaps_of_larger_chunks_are_no_slower_tokens(each):
+    """The same server, 10 ms a token; what differs is how many of them come at once. Times per token need the first
+    one's time, which neither client has."""
+    def blind(record: BenchRecord) -> Baseline:
+        record.requests.ttft_ms[:] = record.requests.tpot_ms[:] = np.nan
+        return one(replace(record, latencies={"e2e": record.stat("e2e")}))
+
+    found = compare(blind(run(1, tokens=33)), blind(run(2, tokens=33, each=each)))
+    assert found.entry(found.cells[0], "itl") is None
+    assert found.entry(found.cells[0], "e2e").state is State.SAME
+    assert not dimension(found).regression
+    alike = compare(blind(run(1, tokens=33, each=each)), blind(run(2, tokens=33, each=each)))
+    assert alike.entry(alike.cells[0], "itl").basis == "typical gap"
+
+
+def test_medians_of_gaps_between_unlike_chunks_are_no_ratio_and_of_unknown_ones_no_claim():
+    def summary(gap: float, gaps: int | None) -> Baseline:
+        return one(BenchRecord("f", "sglang", ENVIRONMENT, 8.0, None, 128, 33, {"itl": Stat(p50=gap, n=gaps)}, 10.0,
+                               400, 0, 500.0, 10.0))
+
+    differ = compare(summary(10.0, 400 * 32), summary(40.0, 400 * 8))
+    assert differ.entry(differ.cells[0], "itl") is None
+    unknown = compare(summary(10.0, None), summary(40.0, None))
+    entry = unknown.entry(unknown.cells[0], "itl")
+    assert (entry.ratio, entry.state) == (4.0, State.UNKNOWN)
+
+
 def test_a_typical_request_that_is_slower_takes_the_verdict_from_the_tail():
     new = later(run(2), 10, 3800)
     new.requests.ttft_ms[:] *= 1.5

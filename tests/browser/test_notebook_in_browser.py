@@ -8,11 +8,9 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +27,9 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-SERVER_START_S, KERNEL_START_S, RUN_ALL_S = 90, 120, 180
+SERVER_START_S, KERNEL_START_S, RUN_ALL_S = 300, 300, 600
+"""Long: these only guard against waiting for ever."""
+FIRST_PORT = 18_888
 PICTURES = 4
 
 pytestmark = pytest.mark.skipif(
@@ -54,8 +54,8 @@ def lab(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     work = tmp_path_factory.mktemp("lab")
     _copy_without_outputs(root / "notebooks" / "00_triage.ipynb", work / "root")
     _settings(work)
-    port, token = _free_port(), secrets.token_hex(16)
-    with _server(work, port, token):
+    token = secrets.token_hex(16)
+    with _server(work, token) as port:
         yield f"http://127.0.0.1:{port}/lab/tree/00_triage.ipynb?reset&token={token}"
 
 
@@ -78,15 +78,9 @@ def _settings(work: Path) -> None:
         path.write_text(content)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @contextlib.contextmanager
-def _server(work: Path, port: int, token: str) -> Iterator[None]:
-    """JupyterLab as a process group of its own, ended by its id."""
+def _server(work: Path, token: str) -> Iterator[int]:
+    """JupyterLab as a process group of its own, ended by its id; the port that it took, the first free one."""
     environment = os.environ | {
         "JUPYTER_CONFIG_DIR": str(work / "config"),
         "JUPYTER_DATA_DIR": str(work / "data"),
@@ -103,8 +97,8 @@ def _server(work: Path, port: int, token: str) -> Iterator[None]:
         "--no-browser",
         "--allow-root",
         "--ServerApp.ip=127.0.0.1",
-        f"--ServerApp.port={port}",
-        "--ServerApp.port_retries=0",
+        f"--ServerApp.port={FIRST_PORT}",
+        "--ServerApp.port_retries=100",
         f"--IdentityProvider.token={token}",
         f"--ServerApp.root_dir={work / 'root'}",
         "--LabApp.news_url=None",
@@ -114,8 +108,7 @@ def _server(work: Path, port: int, token: str) -> Iterator[None]:
     with open(work / "server.log", "wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
-        _wait_for(process, port, work / "server.log")
-        yield
+        yield _wait_for(process, work)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -126,15 +119,18 @@ def _server(work: Path, port: int, token: str) -> Iterator[None]:
             process.wait(timeout=20)
 
 
-def _wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait_for(process: subprocess.Popen[bytes], work: Path) -> int:
+    """Until it answers; its port, as it wrote it down."""
+    log, told = work / "server.log", work / "runtime" / f"jpserver-{process.pid}.json"
     end = time.monotonic() + SERVER_START_S
     while time.monotonic() < end:
         if process.poll() is not None:
             pytest.fail(f"JupyterLab ended while it started:\n{log.read_text()[-2000:]}")
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/login", timeout=2)
-            return
-        except (urllib.error.URLError, OSError):
+            port: int = json.loads(told.read_text())["port"]
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/login", timeout=10)
+            return port
+        except (OSError, ValueError):
             time.sleep(0.3)
     pytest.fail(f"JupyterLab did not answer in {SERVER_START_S} s:\n{log.read_text()[-2000:]}")
 
@@ -142,7 +138,7 @@ def _wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
 def test_run_all_in_jupyterlab_shows_the_verdict_and_the_pictures(browser, lab, tmp_path):
     page = browser.new_page(viewport={"width": 1500, "height": 4200})
     try:
-        page.goto(lab, timeout=60_000)
+        page.goto(lab, timeout=300_000)
         # the kernel's indicator is wrong on a cold server; the status bar is not
         page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=KERNEL_START_S * 1000)
         page.get_by_role("menuitem", name="Run", exact=True).click()

@@ -53,7 +53,7 @@ def test_prefixes_of_versions_and_containers_are_taken_off(tmp_path: Path, prefi
 def test_a_rank_without_requests_is_left_out_and_said(tmp_path: Path) -> None:
     log = log_of(tmp_path, DETAIL.format(1, 0, 0, 4, 4, "10.90"), DETAIL.format(2, 0, 0, 0, 0, "9.00") + " (dummy)")
     assert len(log.iterations["index"]) == 1
-    assert "1 iterations of a rank without requests" in log.notes[0]
+    assert "1 iteration of a rank without requests" in log.notes[0]
 
 
 def test_engines_are_told_apart_by_number_or_rank(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_hostile_lines_cost_nothing(tmp_path: Path) -> None:
                  "Falling back to CPU for operator: \x07<b>x</b>", DETAIL.format(2, 0, 0, 4, 4, "1.2.3"),
                  DETAIL.format("9" * 400, 0, 0, 4, 4, "1"), "Iteration(7): 1 context requests, 4 con",
                  real.replace("000", "\x1b[31m000").replace("10 ms", "1" * 400 + " ms"))
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 20  # quadratic would take hours
     assert log.iterations["elapsed_ms"][0] == 10
     assert log.skipped >= 1
     assert all("\x07" not in fact.value for fact in log.facts)

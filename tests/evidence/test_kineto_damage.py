@@ -137,7 +137,7 @@ def test_one_unreadable_event_is_counted_and_the_rest_kept(tmp_path: Path) -> No
             trace = kineto.read(written(tmp_path / "t.json", text))
             assert len(trace) == 40, (bad, place)
             assert trace.counts.unreadable == 1, (bad, place)
-            assert "1 events could not be read: left out" in trace.notes
+            assert "1 event could not be read: left out" in trace.notes
 
 
 def test_fields_of_another_type_are_taken_for_what_they_mean(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_fields_of_another_type_are_taken_for_what_they_mean(tmp_path: Path) -> 
     assert names_at(trace, range(3)) == ["b", "d", "\\ud800e"]
     assert trace.dur.tolist() == [1000, 0, 1000]
     assert trace.counts.unreadable == 2, "a duration that nobody can read is not 0"
-    assert any("1 events have a negative duration" in note for note in trace.notes)
+    assert any("1 event has a negative duration" in note for note in trace.notes)
 
 
 def test_nan_and_infinity_as_bare_words_are_only_replaced_outside_names(tmp_path: Path) -> None:

@@ -367,7 +367,7 @@ def test_a_line_made_to_be_slow_is_read_in_linear_time(tmp_path: Path, row: str)
     path.write_text(f"{DUMP}{row}\n")
     started = time.process_time()
     assert len(pyspy.read(path).stacks) >= 3
-    assert time.process_time() - started < 5            # quadratic would take minutes
+    assert time.process_time() - started < 20           # quadratic would take minutes
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"], exclude_characters=";()"),

@@ -50,7 +50,7 @@ def found(request: pytest.FixtureRequest, tmp_path: Path) -> FleetDiagnosis:
     return judge_ranks([diagnose_rank(piece) for piece in find_ranks([str(tmp_path)]).pieces])
 
 
-def test_the_slow_rank_is_named_and_communication_is_not_to_blame(found: FleetDiagnosis):
+def test_the_slow_rank_is_named_and_communication_is_not_to_blame(found: FleetDiagnosis) -> None:
     rows = found.comparison.rows
 
     assert [(row.result.rank, row.result.rank_from) for row in rows] == [(rank, "trace") for rank in range(4)]
@@ -60,7 +60,7 @@ def test_the_slow_rank_is_named_and_communication_is_not_to_blame(found: FleetDi
     assert "communication is not to blame" in found.verdict.summary
 
 
-def test_true_cost_and_skew_are_those_that_were_drawn(found: FleetDiagnosis):
+def test_true_cost_and_skew_are_those_that_were_drawn(found: FleetDiagnosis) -> None:
     values = {signal.name: signal.value for signal in found.comparison.signals}
 
     assert values["comm.min_us"] == pytest.approx(COST_US, abs=0.01)

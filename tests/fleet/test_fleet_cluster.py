@@ -32,7 +32,7 @@ from xpu_triage.fleet.summary import diagnose_rank
 
 RANKS, STRAGGLER, FALLBACK = 256, 37, 200
 FEWER = 48
-START_S = 60
+START_S = 180
 
 
 @dataclass(frozen=True)
@@ -91,20 +91,20 @@ def dask(tmp_path: Path) -> Iterator[Dask]:
 def _ended(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(10)
+        process.wait(60)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def _wait_for_workers(address: str, count: int) -> None:
     from distributed import Client
 
-    with Client(address, timeout=START_S) as client:
+    with Client(address, timeout=START_S) as client:  # type: ignore[no-untyped-call]
         client.wait_for_workers(count, timeout=START_S)
 
 
-def test_of_256_ranks_the_straggler_and_the_one_that_falls_back_are_found_and_no_other(here: FleetDiagnosis):
+def test_of_256_ranks_the_straggler_and_the_one_that_falls_back_are_found_and_no_other(here: FleetDiagnosis) -> None:
     rows = here.comparison.rows
 
     assert [row.result.rank for row in rows] == list(range(RANKS))
@@ -117,21 +117,21 @@ def test_of_256_ranks_the_straggler_and_the_one_that_falls_back_are_found_and_no
     assert here.comparison.left_out == ()
 
 
-def test_the_others_own_verdict_that_they_wait_is_not_held_against_communication(here: FleetDiagnosis):
+def test_the_others_own_verdict_that_they_wait_is_not_held_against_communication(here: FleetDiagnosis) -> None:
     said = {row.result.id for row in here.comparison.rows if not row.remarkable}
 
-    assert said == {"comm-bound"}                       # what each of them says by itself
+    assert said == {None}                               # what each of them can say by itself: not enough
     assert {row.waits_for for row in here.comparison.rows if not row.remarkable} == {f"rank {FALLBACK}"}
     assert here.comparison.groups[0].cost_ms == pytest.approx(0.060, rel=1e-3)     # 3 layers × 20 µs
 
 
-def test_a_scheduler_with_two_workers_says_the_same(job: Path, here: FleetDiagnosis, dask: Dask):
+def test_a_scheduler_with_two_workers_says_the_same(job: Path, here: FleetDiagnosis, dask: Dask) -> None:
     there = diagnose_fleet(str(job), scheduler=dask.address)
 
     assert to_json(there) == to_json(here)
 
 
-def test_a_worker_that_is_killed_on_the_way_loses_nothing(smaller_job: Path, dask: Dask):
+def test_a_worker_that_is_killed_on_the_way_loses_nothing(smaller_job: Path, dask: Dask) -> None:
     victim, survivor = dask.workers
     seen = []
 
@@ -142,7 +142,7 @@ def test_a_worker_that_is_killed_on_the_way_loses_nothing(smaller_job: Path, das
 
     there = diagnose_fleet(str(smaller_job), scheduler=dask.address, progress=kill_one)
 
-    assert victim.wait(10) == -signal.SIGKILL
+    assert victim.wait(60) == -signal.SIGKILL
     assert survivor.poll() is None
     assert seen == [(done, FEWER) for done in range(1, FEWER + 1)]
     assert to_json(there) == to_json(judge_ranks([diagnose_rank(piece) for piece in
@@ -153,7 +153,7 @@ def test_a_worker_that_is_killed_on_the_way_loses_nothing(smaller_job: Path, das
 @pytest.mark.parametrize(("who", "refusal"), [("workers", "the last worker is gone"),
                                                ("scheduler", "the scheduler was lost before all ranks were done")])
 def test_without_workers_or_scheduler_nobody_waits_for_ever(
-        who: str, refusal: str, smaller_job: Path, dask: Dask, monkeypatch: pytest.MonkeyPatch):
+        who: str, refusal: str, smaller_job: Path, dask: Dask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "STALLED_S", 1.0)
     killed = dask.workers if who == "workers" else [dask.scheduler]
 
@@ -166,7 +166,7 @@ def test_without_workers_or_scheduler_nobody_waits_for_ever(
         diagnose_fleet(str(smaller_job), scheduler=dask.address, progress=kill)
 
 
-def test_ranks_that_cannot_be_read_are_told_beside_the_others(tmp_path: Path):
+def test_ranks_that_cannot_be_read_are_told_beside_the_others(tmp_path: Path) -> None:
     paths = [str(path) for path in written_job(tmp_path, 6, slower={4: 1.5})]
     whole = Path(paths[1]).read_bytes()
     Path(paths[1]).write_bytes(whole[:40])
@@ -186,7 +186,7 @@ def test_ranks_that_cannot_be_read_are_told_beside_the_others(tmp_path: Path):
 
 
 def test_evidence_that_takes_its_worker_down_is_given_up_and_who_was_beside_it_is_not(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = written_job(tmp_path, 3)
     monkeypatch.setattr(cluster, "diagnose_rank", _dies_over_rank_1)
     import dask as dask_package
@@ -205,7 +205,8 @@ def _dies_over_rank_1(piece: Any) -> Any:
     return diagnose_rank(piece)
 
 
-def test_a_scheduler_that_does_not_answer_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_scheduler_that_does_not_answer_is_refused_in_one_line(
+        monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cluster, "TIMEOUT_S", 0.5)
     pieces = find_ranks([str(written_job(tmp_path, 1)[0])]).pieces
 
@@ -221,7 +222,7 @@ def test_a_scheduler_that_does_not_answer_is_refused_in_one_line(monkeypatch: py
     b"\xff" * 64, struct.pack("<QQ", 8, 0), struct.pack("<QQQ", 16, 1, 2**62), struct.pack("<QQQ", 17, 1, 1) + b"\x80",
     b"-ERR unknown command\r\n", b""])
 def test_whatever_answers_that_is_no_scheduler_is_refused_in_one_line(
-        answer: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+        answer: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(cluster, "TIMEOUT_S", 0.5)
     pieces = find_ranks([str(written_job(tmp_path, 1)[0])]).pieces
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -234,7 +235,7 @@ def test_whatever_answers_that_is_no_scheduler_is_refused_in_one_line(
                 cluster.diagnose_all(pieces, scheduler=f"tcp://127.0.0.1:{server.getsockname()[1]}")
         finally:
             over.set()
-            thread.join(10)
+            thread.join(60)
 
     assert refused.value.exit_code == 2
     assert str(refused.value).isprintable()
@@ -253,7 +254,7 @@ def _answering(server: socket.socket, answer: bytes, over: threading.Event) -> N
             over.wait(0.2)
 
 
-def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
 
     with pytest.raises(MissingExtra, match=r"pip install 'xpu-triage\[fleet\]'"):

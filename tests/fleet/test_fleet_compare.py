@@ -41,11 +41,11 @@ def signal(found: FleetDiagnosis, name: str) -> float:
 
 
 # -- four ranks, one of them slow
-def test_of_four_ranks_with_skew_the_slow_one_is_named_and_communication_is_not_to_blame(tmp_path: Path):
+def test_of_four_ranks_with_skew_the_slow_one_is_named_and_communication_is_not_to_blame(tmp_path: Path) -> None:
     found = job(tmp_path, 4, slower={2: 1.6}, comm="hcom_allReduce__857_0_1")
 
     assert [row.result.conclusive for row in found.comparison.rows] == [
-        "comm-bound", "comm-bound", "kernel-bound", "comm-bound"]
+        None, None, "kernel-bound", None]
     assert (found.verdict.id, found.verdict.level, found.verdict.rank) == ("straggler", Level.PROBABLE, "rank 2")
     assert found.verdict.title == "straggler: rank 2 (kernel-bound)"
     assert "communication is not to blame" in found.verdict.summary
@@ -55,7 +55,7 @@ def test_of_four_ranks_with_skew_the_slow_one_is_named_and_communication_is_not_
     assert found.exit_code == 0
 
 
-def test_signals_over_ranks_are_what_was_drawn(tmp_path: Path):
+def test_signals_over_ranks_are_what_was_drawn(tmp_path: Path) -> None:
     found = job(tmp_path, 4, slower={2: 1.6})
     extra = 0.6 * LAYER_US
 
@@ -70,7 +70,7 @@ def test_signals_over_ranks_are_what_was_drawn(tmp_path: Path):
     assert group.last_share.tolist() == [0, 0, 1, 0]
 
 
-def test_a_host_that_is_slow_is_told_from_a_device_that_is(tmp_path: Path):
+def test_a_host_that_is_slow_is_told_from_a_device_that_is(tmp_path: Path) -> None:
     found = job(tmp_path, 4, fallback=[1])
 
     assert found.verdict.title == "straggler: rank 1 (cpu-fallback)"
@@ -78,7 +78,7 @@ def test_a_host_that_is_slow_is_told_from_a_device_that_is(tmp_path: Path):
     assert "aten::exponential_" in found.verdict.summary
 
 
-def test_equal_ranks_have_no_straggler_and_the_jobs_verdict_is_theirs(tmp_path: Path):
+def test_equal_ranks_have_no_straggler_and_the_jobs_verdict_is_theirs(tmp_path: Path) -> None:
     found = job(tmp_path, 4)
 
     assert late(found) == []
@@ -87,7 +87,7 @@ def test_equal_ranks_have_no_straggler_and_the_jobs_verdict_is_theirs(tmp_path: 
     assert "No rank of 4 is late or differs" in found.verdict.summary
 
 
-def test_ranks_that_are_late_in_turn_are_no_stragglers_and_the_skew_is_told(tmp_path: Path):
+def test_ranks_that_are_late_in_turn_are_no_stragglers_and_the_skew_is_told(tmp_path: Path) -> None:
     found = job(tmp_path, 8, late={(0, 1): 1500, (1, 5): 1500, (2, 3): 1500, (3, 0): 1500})
 
     assert late(found) == []
@@ -96,18 +96,18 @@ def test_ranks_that_are_late_in_turn_are_no_stragglers_and_the_skew_is_told(tmp_
     assert found.verdict.id != "comm-bound"
 
 
-def test_one_rank_that_alone_is_late_at_times_is_a_straggler(tmp_path: Path):
+def test_one_rank_that_alone_is_late_at_times_is_a_straggler(tmp_path: Path) -> None:
     assert late(job(tmp_path, 8, late={(2, 3): 1500, (3, 3): 1500})) == [3]
 
 
-def test_of_two_ranks_the_slower_is_the_straggler(tmp_path: Path):
+def test_of_two_ranks_the_slower_is_the_straggler(tmp_path: Path) -> None:
     found = job(tmp_path, 2, slower={0: 1.3})
 
     assert late(found) == [0]
     assert found.verdict.rank == "rank 0"
 
 
-def test_collectives_are_compared_within_the_groups_that_the_traces_tell_of(tmp_path: Path):
+def test_collectives_are_compared_within_the_groups_that_the_traces_tell_of(tmp_path: Path) -> None:
     groups = [range(4), range(4, 8)]
     found = job(tmp_path, 8, slower={5: 1.5}, groups=groups, told_groups=groups)
 
@@ -117,7 +117,7 @@ def test_collectives_are_compared_within_the_groups_that_the_traces_tell_of(tmp_
     assert [row.differs for row in found.comparison.rows] == [False] * 8   # waiting is no verdict of one's own
 
 
-def test_a_rank_that_differs_and_delays_nobody_is_the_one_to_look_at(tmp_path: Path):
+def test_a_rank_that_differs_and_delays_nobody_is_the_one_to_look_at(tmp_path: Path) -> None:
     # without collectives between them nobody waits, and a fallback of one rank is its own affair
     ranks = results(written_job(tmp_path, 6))
     ranks[4] = replace(ranks[4], id="cpu-fallback", level=Level.CONFIRMED, next="Use the device's operator")
@@ -129,14 +129,14 @@ def test_a_rank_that_differs_and_delays_nobody_is_the_one_to_look_at(tmp_path: P
     assert found.verdict.next == "Use the device's operator"
 
 
-def test_where_ranks_are_of_two_minds_nobody_differs(tmp_path: Path):
+def test_where_ranks_are_of_two_minds_nobody_differs(tmp_path: Path) -> None:
     ranks = results(written_job(tmp_path, 8))
     ranks = [replace(rank, id="host-bound") if i % 2 else rank for i, rank in enumerate(ranks)]
 
     assert not any(row.differs for row in judge_ranks(ranks).comparison.rows)
 
 
-def test_long_own_time_that_nobody_waits_for_is_not_enough_evidence(tmp_path: Path):
+def test_long_own_time_that_nobody_waits_for_is_not_enough_evidence(tmp_path: Path) -> None:
     ranks = results(written_job(tmp_path, 4))
     steps = ranks[3].steps
     assert steps is not None
@@ -149,7 +149,7 @@ def test_long_own_time_that_nobody_waits_for_is_not_enough_evidence(tmp_path: Pa
     assert found.exit_code == 3
 
 
-def test_one_rank_is_diagnosed_and_said_to_be_alone(tmp_path: Path):
+def test_one_rank_is_diagnosed_and_said_to_be_alone(tmp_path: Path) -> None:
     found = job(tmp_path, 1)
 
     assert "One rank: nothing to compare it with" in found.verdict.summary
@@ -158,15 +158,14 @@ def test_one_rank_is_diagnosed_and_said_to_be_alone(tmp_path: Path):
 
 
 # -- matching
-def test_steps_of_the_same_name_are_matched_though_ranks_began_at_different_ones(tmp_path: Path):
+def test_steps_of_the_same_name_are_matched_though_ranks_began_at_different_ones(tmp_path: Path) -> None:
     ranks = results(written_job(tmp_path, 4, slower={1: 1.5}, late={(0, 0): 9000}))
     table, calls = ranks[2].steps, ranks[2].calls
     assert table is not None
     assert calls is not None
     began_later = calls.step >= 1
     ranks[2] = replace(
-        ranks[2], steps=StepTable(*(column[1:] for column in (table.key, table.wall, table.own, table.comm,
-                                                              table.compute))),
+        ranks[2], steps=StepTable(table.key[1:], table.wall[1:], table.own[1:], table.comm[1:], table.compute[1:]),
         calls=Calls(calls.step[began_later] - 1, calls.word[began_later], calls.us[began_later], calls.words, 3))
     found = judge_ranks(ranks)
 
@@ -176,7 +175,8 @@ def test_steps_of_the_same_name_are_matched_though_ranks_began_at_different_ones
     assert late(found) == [1]
 
 
-def test_a_rank_that_recorded_other_steps_than_all_the_rest_does_not_keep_these_from_being_compared(tmp_path: Path):
+def test_a_rank_that_recorded_other_steps_than_all_the_rest_does_not_keep_these_from_being_compared(
+        tmp_path: Path) -> None:
     ranks = results([*written_job(tmp_path, 3, world_size=4, slower={1: 1.5}),
                      written_job(tmp_path, 4, marks="ProfilerStep#9{}", name="other{}.json")[3]])
     found = judge_ranks(ranks)
@@ -187,7 +187,7 @@ def test_a_rank_that_recorded_other_steps_than_all_the_rest_does_not_keep_these_
     assert any("collectives of rank 3 are not those of the others" in note for note in found.comparison.notes)
 
 
-def test_where_names_do_not_tell_steps_apart_order_does_and_uneven_counts_are_said(tmp_path: Path):
+def test_where_names_do_not_tell_steps_apart_order_does_and_uneven_counts_are_said(tmp_path: Path) -> None:
     marks = "execute_context_0(0)_generation_8(8)"
     ranks = results([*written_job(tmp_path, 3, marks=marks, world_size=4),
                      written_job(tmp_path, 4, marks=marks, steps=3, name="short{}.json")[3]])
@@ -199,7 +199,7 @@ def test_where_names_do_not_tell_steps_apart_order_does_and_uneven_counts_are_sa
                for note in found.comparison.notes)
 
 
-def test_a_rank_with_other_collectives_is_not_laid_beside_the_others(tmp_path: Path):
+def test_a_rank_with_other_collectives_is_not_laid_beside_the_others(tmp_path: Path) -> None:
     paths = written_job(tmp_path, 4)
     paths[1] = written_job(tmp_path, 2, comm="ncclDevKernel_AllGather_RING_LL", name="gather{}.json", world_size=4)[1]
     found = judge_ranks(results(paths))
@@ -208,7 +208,7 @@ def test_a_rank_with_other_collectives_is_not_laid_beside_the_others(tmp_path: P
     assert found.comparison.rows[1].wait_ms is None
 
 
-def test_the_cut_of_one_rank_bounds_what_is_compared(tmp_path: Path):
+def test_the_cut_of_one_rank_bounds_what_is_compared(tmp_path: Path) -> None:
     ranks = results(written_job(tmp_path, 3))
     calls = ranks[1].calls
     assert calls is not None
@@ -220,32 +220,25 @@ def test_the_cut_of_one_rank_bounds_what_is_compared(tmp_path: Path):
 
 
 # -- who belongs
-def test_ranks_of_another_world_are_left_out_and_named(tmp_path: Path):
+def test_ranks_of_another_world_are_left_out_and_named(tmp_path: Path) -> None:
     paths = [*written_job(tmp_path, 5), written_job(tmp_path, 1, name="x{}.json", world_size=64)[0]]
     found = judge_ranks(results(paths))
 
     assert len(found.comparison.rows) == 5
     (left,) = found.comparison.left_out
     assert left.label == "x0.json"
-    assert left.why == "of another job: its world size is 64, that of most ranks 5"
+    assert left.why == ("of another job: its world size is 64, that of most ranks 5; by itself it says kernel-bound "
+                        "(probable)")
 
 
-def test_where_no_world_has_a_majority_nothing_is_compared(tmp_path: Path):
-    paths = [written_job(tmp_path, 1, name="a{}.json", world_size=8)[0],
-             written_job(tmp_path, 1, name="b{}.json", world_size=4)[0]]
-
-    with pytest.raises(UnusableInput, match="none of 2 pieces of evidence can be compared: of another job than the"):
-        judge_ranks(results(paths))
-
-
-def test_a_rank_beyond_its_world_is_left_out(tmp_path: Path):
+def test_a_rank_beyond_its_world_is_left_out(tmp_path: Path) -> None:
     ranks = results(written_job(tmp_path, 3))
     ranks[1] = replace(ranks[1], rank=7)
 
     assert settled(ranks).left_out[0].why == "rank 7 of a world of 3: its name or its trace is wrong"
 
 
-def test_another_model_is_left_out_and_a_rank_that_only_falls_back_is_not(tmp_path: Path):
+def test_another_model_is_left_out_and_a_rank_that_only_falls_back_is_not(tmp_path: Path) -> None:
     other = [(f"conv{i}", 0.2) for i in range(5)]
     paths = [*written_job(tmp_path, 4, fallback=[2]),
              written_job(tmp_path, 5, kernels=other, name="o{}.json", world_size=4)[4]]
@@ -256,7 +249,7 @@ def test_another_model_is_left_out_and_a_rank_that_only_falls_back_is_not(tmp_pa
     assert "of another model: 1 of its 6 heaviest kernels run on most ranks" in given.left_out[0].why
 
 
-def test_ranks_that_run_different_kernels_are_of_no_one_job_and_nothing_is_compared(tmp_path: Path):
+def test_ranks_that_run_different_kernels_are_of_no_one_job_and_nothing_is_compared(tmp_path: Path) -> None:
     paths = [written_job(tmp_path, 3, kernels=[(f"k{model}_{i}", 0.2 * (model + 1)) for i in range(5)],
                          name=f"m{model}_rank{{}}.json")[model] for model in range(3)]
     found = judge_ranks(results(paths))
@@ -267,7 +260,7 @@ def test_ranks_that_run_different_kernels_are_of_no_one_job_and_nothing_is_compa
     assert found.comparison.signals == ()
 
 
-def test_a_rank_that_comes_twice_is_compared_once(tmp_path: Path):
+def test_a_rank_that_comes_twice_is_compared_once(tmp_path: Path) -> None:
     paths = written_job(tmp_path, 2)
     given = settled(results([*paths, written_job(tmp_path, 2, name="again{}.json")[1]]))
 
@@ -276,7 +269,7 @@ def test_a_rank_that_comes_twice_is_compared_once(tmp_path: Path):
         "rank 1 again, which rank1.json is already: another capture, and sessions are not mixed")
 
 
-def test_without_any_number_ranks_are_numbered_by_order_and_that_is_said(tmp_path: Path):
+def test_without_any_number_ranks_are_numbered_by_order_and_that_is_said(tmp_path: Path) -> None:
     ranks = [replace(one, rank=None, rank_from="") for one in results(written_job(tmp_path, 3))]
     given = settled(ranks)
 
@@ -288,7 +281,7 @@ def test_without_any_number_ranks_are_numbered_by_order_and_that_is_said(tmp_pat
     assert given.notes == ("2 of 3 do not tell their rank: called by their evidence",)
 
 
-def test_a_front_end_beside_the_ranks_is_no_rank(tmp_path: Path):
+def test_a_front_end_beside_the_ranks_is_no_rank(tmp_path: Path) -> None:
     ranks = results(written_job(tmp_path, 2))
     front = replace(ranks[0], label="async_llm.json", rank=None, has_device=False, calls=None, world_size=None)
     logs = RankResult("smi.csv")
@@ -299,7 +292,7 @@ def test_a_front_end_beside_the_ranks_is_no_rank(tmp_path: Path):
         "smi.csv": "no trace and no rank in its name: not of one rank"}
 
 
-def test_a_rank_without_device_work_stays_and_its_times_are_not_compared(tmp_path: Path):
+def test_a_rank_without_device_work_stays_and_its_times_are_not_compared(tmp_path: Path) -> None:
     ranks = results(written_job(tmp_path, 4))
     ranks[1] = replace(ranks[1], has_device=False, calls=None)
     found = judge_ranks(ranks)
@@ -308,13 +301,13 @@ def test_a_rank_without_device_work_stays_and_its_times_are_not_compared(tmp_pat
     assert "rank 1 have no device work, as the others do: their times are not compared" in found.comparison.notes
 
 
-def test_without_anything_to_compare_the_first_reason_is_given():
+def test_without_anything_to_compare_the_first_reason_is_given() -> None:
     with pytest.raises(UnusableInput, match=r"none of 2 pieces of evidence can be compared: a: empty"):
         judge_ranks([RankResult("a", error="a: empty"), RankResult("b", error="b: cut")])
 
 
 # -- telemetry
-def test_a_clock_far_from_the_others_is_told_and_where_nothing_else_stands_out_is_looked_at(tmp_path: Path):
+def test_a_clock_far_from_the_others_is_told_and_where_nothing_else_stands_out_is_looked_at(tmp_path: Path) -> None:
     ranks = results(written_job(tmp_path, 5))
     clocks = (0.97, 0.98, 0.61, 0.98, None)
     ranks = [rank if clock is None else replace(
@@ -328,13 +321,14 @@ def test_a_clock_far_from_the_others_is_told_and_where_nothing_else_stands_out_i
     assert "Rank 2: clock.core_fraction 0.61, the others 0.97" in found.verdict.summary
 
 
-def test_two_readings_are_no_basis_for_an_outlier():
+def test_two_readings_are_no_basis_for_an_outlier() -> None:
     assert not apart(np.array([0.5, 0.98, np.nan]), 0.05).any()
 
 
 # -- statistics
 @given(st.lists(st.floats(0.5, 50), min_size=3, max_size=300), st.data())
-def test_no_more_than_half_can_be_long_and_order_and_scale_do_not_matter(values: list[float], data: st.DataObject):
+def test_no_more_than_half_can_be_long_and_order_and_scale_do_not_matter(
+        values: list[float], data: st.DataObject) -> None:
     given_ = np.array(values)
     long = long_ones(given_, 1.1)
     order = np.array(data.draw(st.permutations(range(len(values)))))
@@ -346,7 +340,8 @@ def test_no_more_than_half_can_be_long_and_order_and_scale_do_not_matter(values:
 
 
 @given(st.integers(2, 60), st.floats(1.2, 10), st.randoms(use_true_random=False))
-def test_one_slow_rank_among_any_number_with_a_little_noise_is_found_and_no_other(count: int, factor: float, rng: Any):
+def test_one_slow_rank_among_any_number_with_a_little_noise_is_found_and_no_other(
+        count: int, factor: float, rng: Any) -> None:
     values = np.array([rng.uniform(0.99, 1.01) for _ in range(count)])
     slow = rng.randrange(count)
     values[slow] *= factor
@@ -354,20 +349,20 @@ def test_one_slow_rank_among_any_number_with_a_little_noise_is_found_and_no_othe
     assert np.flatnonzero(long_ones(values, 1.1)).tolist() == [slow]
 
 
-def test_unknown_values_are_neither_long_nor_in_the_median():
+def test_unknown_values_are_neither_long_nor_in_the_median() -> None:
     assert middle(np.array([np.nan, 3.0, 1.0, np.nan])) == 1.0
     assert long_ones(np.array([np.nan, 1.0, 1.0, 2.0]), 1.1).tolist() == [False, False, False, True]
     assert not long_ones(np.array([np.nan, np.nan]), 1.1).any()
     assert not long_ones(np.zeros(4), 1.1).any()
 
 
-def test_the_order_in_which_ranks_arrive_changes_nothing(tmp_path: Path):
+def test_the_order_in_which_ranks_arrive_changes_nothing(tmp_path: Path) -> None:
     ranks = results(written_job(tmp_path, 6, slower={4: 1.5}))
 
     assert to_json(judge_ranks(ranks)) == to_json(judge_ranks(ranks[::-1]))
 
 
-def test_without_steps_ranks_are_compared_by_the_collective(tmp_path: Path):
+def test_without_steps_ranks_are_compared_by_the_collective(tmp_path: Path) -> None:
     def without_steps(rank: RankResult) -> RankResult:
         calls, steps = rank.calls, rank.steps
         assert calls is not None

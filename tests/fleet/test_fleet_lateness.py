@@ -40,7 +40,7 @@ def slower(found: FleetDiagnosis) -> list[int | None]:
 
 
 # -- one step
-def test_a_cold_first_step_is_set_apart_and_makes_no_straggler(tmp_path: Path):
+def test_a_cold_first_step_is_set_apart_and_makes_no_straggler(tmp_path: Path) -> None:
     found = job(tmp_path, 8, late={(0, 2): 20_000})
     row = found.comparison.rows[2]
 
@@ -57,7 +57,7 @@ def test_a_cold_first_step_is_set_apart_and_makes_no_straggler(tmp_path: Path):
     assert not any(row.differs for row in found.comparison.rows)
 
 
-def test_one_slow_step_in_the_middle_is_named_by_its_number_and_makes_no_straggler(tmp_path: Path):
+def test_one_slow_step_in_the_middle_is_named_by_its_number_and_makes_no_straggler(tmp_path: Path) -> None:
     found = job(tmp_path, 8, late={(2, 3): 1500})
 
     assert late(found) == []
@@ -65,14 +65,14 @@ def test_one_slow_step_in_the_middle_is_named_by_its_number_and_makes_no_straggl
     assert found.comparison.rows[3].only_in == (2,)
 
 
-def test_of_two_steps_a_cold_one_makes_no_straggler_either(tmp_path: Path):
+def test_of_two_steps_a_cold_one_makes_no_straggler_either(tmp_path: Path) -> None:
     found = job(tmp_path, 4, steps=2, late={(0, 1): 9_000})
 
     assert late(found) == []
     assert found.verdict.title == "slow in step 0 only (warm-up): rank 1"
 
 
-def test_where_one_step_was_compared_nobody_can_tell_a_warm_up_from_a_straggler(tmp_path: Path):
+def test_where_one_step_was_compared_nobody_can_tell_a_warm_up_from_a_straggler(tmp_path: Path) -> None:
     found = job(tmp_path, 4, steps=1, slower={1: 1.6})
 
     assert (found.verdict.level, found.verdict.id) == (Level.NOT_ENOUGH, None)
@@ -81,7 +81,7 @@ def test_where_one_step_was_compared_nobody_can_tell_a_warm_up_from_a_straggler(
     assert "swap" not in found.verdict.next
 
 
-def test_a_first_step_that_is_cold_on_all_ranks_is_set_apart_and_names_none(tmp_path: Path):
+def test_a_first_step_that_is_cold_on_all_ranks_is_set_apart_and_names_none(tmp_path: Path) -> None:
     found = job(tmp_path, 4, late={(0, rank): 9_000 for rank in range(4)})
 
     assert found.comparison.first_apart
@@ -90,7 +90,7 @@ def test_a_first_step_that_is_cold_on_all_ranks_is_set_apart_and_names_none(tmp_
     assert found.verdict.id == "kernel-bound"
 
 
-def test_the_cold_step_of_one_rank_does_not_hide_the_straggler(tmp_path: Path):
+def test_the_cold_step_of_one_rank_does_not_hide_the_straggler(tmp_path: Path) -> None:
     found = job(tmp_path, 8, slower={5: 1.4}, late={(0, 2): 20_000})
 
     assert late(found) == [5]
@@ -98,7 +98,7 @@ def test_the_cold_step_of_one_rank_does_not_hide_the_straggler(tmp_path: Path):
     assert "rank 2: late in 1 of 4 steps only" in found.verdict.summary
 
 
-def test_a_job_without_a_cold_step_keeps_its_first(tmp_path: Path):
+def test_a_job_without_a_cold_step_keeps_its_first(tmp_path: Path) -> None:
     found = job(tmp_path, 4, slower={2: 1.6})
 
     assert not found.comparison.first_apart
@@ -107,7 +107,7 @@ def test_a_job_without_a_cold_step_keeps_its_first(tmp_path: Path):
 
 @given(st.integers(3, 20), st.integers(5, 12), st.data())
 def test_whoever_is_slow_in_one_step_of_many_by_whatever_factor_is_no_straggler(
-        count: int, steps: int, data: st.DataObject):
+        count: int, steps: int, data: st.DataObject) -> None:
     own = np.full((count, steps), 10.0)
     rank, step = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, steps - 1))
     own[rank, step] *= data.draw(st.floats(1.2, 1e6))
@@ -121,7 +121,7 @@ def test_whoever_is_slow_in_one_step_of_many_by_whatever_factor_is_no_straggler(
 
 # -- two kinds
 @pytest.mark.parametrize("slow", [[1, 3, 5, 7], [4, 5, 6, 7], [0, 1, 2], [1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]])
-def test_many_slower_ranks_are_another_kind_and_none_of_them_is_the_straggler(tmp_path: Path, slow: list[int]):
+def test_many_slower_ranks_are_another_kind_and_none_of_them_is_the_straggler(tmp_path: Path, slow: list[int]) -> None:
     found = job(tmp_path, 8, slower=dict.fromkeys(slow, 1.3))
 
     assert late(found) == []
@@ -135,28 +135,28 @@ def test_many_slower_ranks_are_another_kind_and_none_of_them_is_the_straggler(tm
 
 @pytest.mark.parametrize(("slow", "is_straggler"), [([0], True), ([0, 1], False), ([0, 1, 2], False)])
 def test_of_four_ranks_one_can_be_a_straggler_and_more_are_a_kind(
-        tmp_path: Path, slow: list[int], is_straggler: bool):
+        tmp_path: Path, slow: list[int], is_straggler: bool) -> None:
     found = job(tmp_path, 4, slower=dict.fromkeys(slow, 1.3))
 
     assert late(found) == (slow if is_straggler else [])
     assert found.verdict.id == ("straggler" if is_straggler else "uneven-ranks")
 
 
-def test_two_of_eight_are_two_stragglers_and_the_title_says_so(tmp_path: Path):
+def test_two_of_eight_are_two_stragglers_and_the_title_says_so(tmp_path: Path) -> None:
     found = job(tmp_path, 8, slower={2: 1.3, 6: 1.4})
 
     assert late(found) == [2, 6]
     assert found.verdict.title == "straggler: rank 6 (kernel-bound) and 1 more"
 
 
-def test_three_kinds_of_equal_size_are_said_to_be_uneven(tmp_path: Path):
+def test_three_kinds_of_equal_size_are_said_to_be_uneven(tmp_path: Path) -> None:
     found = job(tmp_path, 9, slower={rank: (1.0, 1.3, 1.6)[rank % 3] for rank in range(9)})
 
     assert found.verdict.id == "uneven-ranks"
     assert late(found) == []
 
 
-def test_kinds_that_do_not_wait_for_each_other_are_not_enough_evidence(tmp_path: Path):
+def test_kinds_that_do_not_wait_for_each_other_are_not_enough_evidence(tmp_path: Path) -> None:
     ranks = results(written_job(tmp_path, 4))
     for i in (1, 2):
         steps = ranks[i].steps
@@ -169,7 +169,7 @@ def test_kinds_that_do_not_wait_for_each_other_are_not_enough_evidence(tmp_path:
 
 
 # -- ranks that are missing
-def test_without_the_late_rank_there_is_no_all_clear_and_the_cost_is_a_bound(tmp_path: Path):
+def test_without_the_late_rank_there_is_no_all_clear_and_the_cost_is_a_bound(tmp_path: Path) -> None:
     paths = written_job(tmp_path, 8, slower={5: 1.5})
     found = judge_ranks(results([path for path in paths if path.name != "rank5.json"]))
 
@@ -185,7 +185,7 @@ def test_without_the_late_rank_there_is_no_all_clear_and_the_cost_is_a_bound(tmp
     assert any(note.startswith("rank 5 of a world of 8 not compared") for note in found.comparison.notes)
 
 
-def test_where_collectives_take_little_a_missing_rank_is_said_and_the_verdict_stands(tmp_path: Path):
+def test_where_collectives_take_little_a_missing_rank_is_said_and_the_verdict_stands(tmp_path: Path) -> None:
     found = judge_ranks(results(written_job(tmp_path, 8)[1:]))
 
     assert found.verdict.id == "kernel-bound"
@@ -193,14 +193,14 @@ def test_where_collectives_take_little_a_missing_rank_is_said_and_the_verdict_st
     assert "Rank 0 of a world of 8 is missing" in found.verdict.summary
 
 
-def test_beside_a_straggler_the_missing_are_said(tmp_path: Path):
+def test_beside_a_straggler_the_missing_are_said(tmp_path: Path) -> None:
     found = judge_ranks(results(written_job(tmp_path, 8, slower={5: 1.5})[2:]))
 
     assert found.verdict.title.startswith("straggler: rank 5")
     assert "Ranks 0,1 of a world of 8 are missing, and may be later still" in found.verdict.summary
 
 
-def test_a_group_that_is_whole_has_its_true_cost_though_other_groups_are_missing(tmp_path: Path):
+def test_a_group_that_is_whole_has_its_true_cost_though_other_groups_are_missing(tmp_path: Path) -> None:
     groups = [range(4), range(4, 8)]
     found = judge_ranks(results(written_job(tmp_path, 8, groups=groups, told_groups=groups)[:4]))
 
@@ -209,7 +209,7 @@ def test_a_group_that_is_whole_has_its_true_cost_though_other_groups_are_missing
     assert found.comparison.groups[0].cost_ms == pytest.approx(LAYERS * COST_US / 1e3, rel=1e-3)
 
 
-def test_a_whole_world_misses_nobody(tmp_path: Path):
+def test_a_whole_world_misses_nobody(tmp_path: Path) -> None:
     found = job(tmp_path, 4)
 
     assert found.comparison.missing == ()
@@ -217,7 +217,7 @@ def test_a_whole_world_misses_nobody(tmp_path: Path):
     assert to_json(found)["collectives"][0]["cost_is_bound"] is False
 
 
-def test_a_huge_world_costs_nothing_to_look_through_and_is_counted():
+def test_a_huge_world_costs_nothing_to_look_through_and_is_counted() -> None:
     gaps = missing([RankResult("a", rank=3)], 9_999_999)
 
     assert gaps == (range(3), range(4, 9_999_999))
@@ -228,18 +228,20 @@ def test_a_huge_world_costs_nothing_to_look_through_and_is_counted():
 
 
 @given(st.sets(st.integers(0, 40), min_size=1))
-def test_how_many_a_group_has_is_read_back_from_how_it_is_written(ranks: set[int]):
+def test_how_many_a_group_has_is_read_back_from_how_it_is_written(ranks: set[int]) -> None:
     assert expected(spans(sorted(ranks)), 1) == len(ranks)
 
 
 # -- nobody waits
-def test_a_rank_of_another_time_is_no_straggler_by_its_title_and_nothing_is_swapped(tmp_path: Path):
+def test_a_rank_of_another_session_is_no_straggler_and_is_said_to_be_missing(tmp_path: Path) -> None:
     paths = written_job(tmp_path, 6)
     paths[4] = written_job(tmp_path, 6, slower=dict.fromkeys(range(6), 1.4), name="other{}.json")[4]
     found = judge_ranks(results(paths))
 
-    assert (found.verdict.level, found.verdict.id) == (Level.NOT_ENOUGH, None)
-    assert found.verdict.title == "rank 4 takes longer, and the others do not wait for it"
+    (left,) = found.comparison.left_out
+    assert left.rank == 4
+    assert "its collectives do not end with the others'" in left.why
+    assert late(found) == []
+    assert found.verdict.title.endswith("(rank 4 missing)")
     assert "swap" not in found.verdict.next
     assert "the device itself is slower" not in found.verdict.summary
-    assert "one session" in found.verdict.next

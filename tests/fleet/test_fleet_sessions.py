@@ -31,7 +31,8 @@ def captures(*labels: tuple[str, int | None]) -> tuple[list[RankResult], list[Le
 
 
 @pytest.mark.parametrize("glob", ["", "rank*"])
-def test_two_sessions_in_one_folder_are_not_mixed_and_the_one_with_most_ranks_is_compared(tmp_path: Path, glob: str):
+def test_two_sessions_in_one_folder_are_not_mixed_and_the_one_with_most_ranks_is_compared(
+        tmp_path: Path, glob: str) -> None:
     written_job(tmp_path, 4, name="rank{}.1111.pt.trace.json", slower={3: 1.5})
     written_job(tmp_path, 4, name="rank{}.2222.pt.trace.json")
     (tmp_path / "rank3.1111.pt.trace.json").unlink()
@@ -45,7 +46,7 @@ def test_two_sessions_in_one_folder_are_not_mixed_and_the_one_with_most_ranks_is
     assert found.verdict.id == "kernel-bound"           # the straggler is of the other session
 
 
-def test_a_rank_that_has_only_the_other_session_is_left_out():
+def test_a_rank_that_has_only_the_other_session_is_left_out() -> None:
     kept, out, _ = captures(("rank0.1.json", 0), ("rank0.2.json", 0), ("rank1.1.json", 1), ("rank2.1.json", 2),
                             ("rank3.2.json", 3))
 
@@ -54,14 +55,14 @@ def test_a_rank_that_has_only_the_other_session_is_left_out():
         "rank 3 of another session than the others: sessions are not mixed")
 
 
-def test_a_copy_of_one_rank_is_left_out_beside_the_others():
+def test_a_copy_of_one_rank_is_left_out_beside_the_others() -> None:
     kept, out, _ = captures(("rank_0.json", 0), ("rank_1.json", 1), ("rank_1_copy.json", 1), ("rank_2.json", 2))
 
     assert names(kept) == ["rank_0.json", "rank_1.json", "rank_2.json"]
     assert [left.label for left in out] == ["rank_1_copy.json"]
 
 
-def test_times_that_differ_a_little_between_ranks_are_taken_in_order_where_all_have_as_many():
+def test_times_that_differ_a_little_between_ranks_are_taken_in_order_where_all_have_as_many() -> None:
     kept, out, notes = captures(("rank0.1001.json", 0), ("rank0.2001.json", 0), ("rank1.1002.json", 1),
                                 ("rank1.2003.json", 1))
 
@@ -71,7 +72,7 @@ def test_times_that_differ_a_little_between_ranks_are_taken_in_order_where_all_h
                      "compared"]
 
 
-def test_where_nobody_can_tell_which_capture_goes_with_the_others_the_rank_is_not_compared():
+def test_where_nobody_can_tell_which_capture_goes_with_the_others_the_rank_is_not_compared() -> None:
     kept, out, notes = captures(("rank0.1001.json", 0), ("rank1.1002.json", 1), ("rank1.2003.json", 1),
                                 ("rank2.1004.json", 2))
 
@@ -80,7 +81,7 @@ def test_where_nobody_can_tell_which_capture_goes_with_the_others_the_rank_is_no
     assert "these ranks are not compared" in notes[0]
 
 
-def test_ranks_that_come_once_are_left_alone_whatever_their_names():
+def test_ranks_that_come_once_are_left_alone_whatever_their_names() -> None:
     kept, out, notes = captures(("a.json", 0), ("b/rank1.7.json", 1), ("", None), ("x", None))
 
     assert (len(kept), out, notes) == (4, [], [])
@@ -91,11 +92,11 @@ def test_ranks_that_come_once_are_left_alone_whatever_their_names():
     ("dp0_pp0_tp1_dcp0_ep1_rank3.17.pt.trace.json.gz", 3, "#_#_#_#_#_#.17.pt.trace.json.gz"),
     ("17-TP-5-DP-0.trace.json.gz", 5, "17-#-#.trace.json.gz"), ("trace-3.33.json", 3, "trace-#.33.json"),
     ("trace-03.json", 3, "trace-#.json"), ("a.json, b.json", 1, "a.json"), ("", 1, "")])
-def test_a_session_is_a_name_without_what_tells_the_rank(label: str, rank: int, session: str):
+def test_a_session_is_a_name_without_what_tells_the_rank(label: str, rank: int, session: str) -> None:
     assert session_of(label, rank) == session
 
 
-def test_entries_of_one_rank_are_a_piece_a_capture_and_one_file_in_two_formats_is_one(tmp_path: Path):
+def test_entries_of_one_rank_are_a_piece_a_capture_and_one_file_in_two_formats_is_one(tmp_path: Path) -> None:
     for name in ("rank0.a.json", "rank0.b.json", "rank0_smi.csv", "rank1.a.json", "rank1_smi.csv", "rank2.a.sqlite",
                  "rank2.a.nsys-rep"):
         (tmp_path / name).write_text("{}")
@@ -107,7 +108,7 @@ def test_entries_of_one_rank_are_a_piece_a_capture_and_one_file_in_two_formats_i
     assert any("belong to one capture of several and were not read (rank0_smi.csv)" in note for note in found.notes)
 
 
-def test_two_traces_inside_one_ranks_folder_are_said(tmp_path: Path):
+def test_two_traces_inside_one_ranks_folder_are_said(tmp_path: Path) -> None:
     for rank in range(2):
         (tmp_path / f"rank{rank}").mkdir()
     for capture in ("a", "b"):

@@ -25,7 +25,7 @@ def told(tmp_path: Path, info: Any, rank: int | None = None) -> RankResult:
     return of(written(tmp_path / "t.json", text_of(drawn(1)[0], distributedInfo=info)), rank)
 
 
-def test_own_time_compute_and_collectives_are_those_that_were_drawn(tmp_path: Path):
+def test_own_time_compute_and_collectives_are_those_that_were_drawn(tmp_path: Path) -> None:
     waiter, late = map(of, written_job(tmp_path, 2, slower={1: 1.4}))
 
     assert waiter.steps is not None
@@ -42,7 +42,7 @@ def test_own_time_compute_and_collectives_are_those_that_were_drawn(tmp_path: Pa
     assert waiter.steps.own.tolist() == pytest.approx(both.tolist(), abs=1e-3)
 
 
-def test_a_result_is_a_few_kilobytes_whatever_the_trace(tmp_path: Path):
+def test_a_result_is_a_few_kilobytes_whatever_the_trace(tmp_path: Path) -> None:
     path = written_job(tmp_path, 1, steps=200)[0]
     result = of(path)
 
@@ -50,7 +50,7 @@ def test_a_result_is_a_few_kilobytes_whatever_the_trace(tmp_path: Path):
     assert len(pickle.dumps(result)) < path.stat().st_size / 20
 
 
-def test_what_is_too_much_is_cut_at_whole_steps_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_too_much_is_cut_at_whole_steps_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary, "MAX_CALLS", 7)
     monkeypatch.setattr(summary, "MAX_STEPS", 3)
     result = of(written_job(tmp_path, 1)[0])
@@ -67,7 +67,7 @@ def test_what_is_too_much_is_cut_at_whole_steps_and_said(tmp_path: Path, monkeyp
     assert (len(first), first.steps) == (2, 1)
 
 
-def test_the_trace_is_believed_before_the_name_and_a_disagreement_is_said(tmp_path: Path):
+def test_the_trace_is_believed_before_the_name_and_a_disagreement_is_said(tmp_path: Path) -> None:
     result = told(tmp_path, {"rank": 5, "world_size": 8}, rank=3)
 
     assert (result.rank, result.rank_from, result.world_size) == (5, "trace", 8)
@@ -80,13 +80,13 @@ def test_the_trace_is_believed_before_the_name_and_a_disagreement_is_said(tmp_pa
 @pytest.mark.parametrize("info", [
     [], "rank 3", None, {"rank": True}, {"rank": -1}, {"rank": 1e300}, {"rank": 10**30}, {"rank": [3]},
     {"rank": "3\u0000"}, {"rank": None, "world_size": {"a": 1}}, {"rank": " 7"}])
-def test_hostile_words_about_the_rank_are_no_rank(tmp_path: Path, info: Any):
+def test_hostile_words_about_the_rank_are_no_rank(tmp_path: Path, info: Any) -> None:
     result = told(tmp_path, info)
 
     assert (result.error, result.rank, result.world_size) == ("", None, None)
 
 
-def test_the_group_is_the_smallest_that_can_exchange_on_the_device_and_holds_the_rank(tmp_path: Path):
+def test_the_group_is_the_smallest_that_can_exchange_on_the_device_and_holds_the_rank(tmp_path: Path) -> None:
     def group(ranks: Any, backend: str = "cuda:nccl") -> dict[str, Any]:
         return {"pg_name": "0", "backend_config": backend, "ranks": ranks}
 
@@ -100,7 +100,7 @@ def test_the_group_is_the_smallest_that_can_exchange_on_the_device_and_holds_the
 
 @pytest.mark.parametrize(("ranks", "text"), [
     ([], ""), ([4], "4"), ([4, 5], "4,5"), ([0, 1, 2], "0-2"), ([0, 8, 16, 17, 18], "0,8,16-18")])
-def test_ranks_are_written_in_short(ranks: list[int], text: str):
+def test_ranks_are_written_in_short(ranks: list[int], text: str) -> None:
     assert spans(ranks) == text
 
 
@@ -112,11 +112,11 @@ def test_ranks_are_written_in_short(ranks: list[int], text: str):
     ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage)", "send-receive"), ("hcom_send__1_2", "send"),
     ("hcom_receive__1_2", "receive"), ("hcom_alltoallv_", "all-to-all"),
     ("ncclDevKernel_Broadcast_RING_LL", "broadcast"), ("mystery_17_42", "mystery__"), ("e\x1b[0m", "e\\xb[m")])
-def test_collectives_are_told_by_what_they_do_not_by_how(name: str, said: str):
+def test_collectives_are_told_by_what_they_do_not_by_how(name: str, said: str) -> None:
     assert word(name) == said
 
 
-def test_several_devices_are_compared_by_the_busiest_and_that_is_said(tmp_path: Path):
+def test_several_devices_are_compared_by_the_busiest_and_that_is_said(tmp_path: Path) -> None:
     first, second = drawn(2)
     for event in second:
         if event["cat"] == "kernel":
@@ -129,7 +129,7 @@ def test_several_devices_are_compared_by_the_busiest_and_that_is_said(tmp_path: 
     assert any(note.startswith("2 devices in one trace: compared by 0") for note in result.notes)
 
 
-def test_a_rank_without_trace_has_its_signals_and_nothing_to_compare(tmp_path: Path):
+def test_a_rank_without_trace_has_its_signals_and_nothing_to_compare(tmp_path: Path) -> None:
     sheet = tmp_path / "rank3.yaml"
     sheet.write_text("schema: 1\nsignals:\n  clock.core_fraction: 0.6\n")
     result = of(sheet, 3)
@@ -139,7 +139,7 @@ def test_a_rank_without_trace_has_its_signals_and_nothing_to_compare(tmp_path: P
     assert result.number("fallback.op") is None
 
 
-def test_files_of_one_rank_are_read_together_and_one_that_nobody_reads_is_said(tmp_path: Path):
+def test_files_of_one_rank_are_read_together_and_one_that_nobody_reads_is_said(tmp_path: Path) -> None:
     trace = written_job(tmp_path, 1)[0]
     sheet, other = tmp_path / "rank0.yaml", tmp_path / "rank0.bin"
     sheet.write_text("schema: 1\nsignals:\n  clock.core_fraction: 0.6\n")
@@ -155,7 +155,7 @@ def test_files_of_one_rank_are_read_together_and_one_that_nobody_reads_is_said(t
 
 @pytest.mark.parametrize("content", [
     b"", b"\x1f\x8b\x08\0", b"{", b"[1, 2", b"nothing of ours", b'{"traceEvents": []}'])
-def test_evidence_that_cannot_be_read_is_one_line_and_keeps_its_rank(tmp_path: Path, content: bytes):
+def test_evidence_that_cannot_be_read_is_one_line_and_keeps_its_rank(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "rank4\x1b[31m.json"
     path.write_bytes(content)
     result = of(path, 4)
@@ -165,7 +165,7 @@ def test_evidence_that_cannot_be_read_is_one_line_and_keeps_its_rank(tmp_path: P
     assert result.error.isprintable()
 
 
-def test_a_defect_met_in_one_rank_is_told_and_not_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_defect_met_in_one_rank_is_told_and_not_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("by\nzero\x1b[2J")
 
@@ -175,7 +175,7 @@ def test_a_defect_met_in_one_rank_is_told_and_not_raised(tmp_path: Path, monkeyp
     assert result.error.endswith("could not be diagnosed (ZeroDivisionError: by zero\\x1b[2J)")
 
 
-def test_the_same_name_has_the_same_number_everywhere(tmp_path: Path):
+def test_the_same_name_has_the_same_number_everywhere(tmp_path: Path) -> None:
     one, two = (of(path) for path in written_job(tmp_path, 2))
 
     assert one.steps is not None

@@ -58,7 +58,7 @@ def test_a_run_after_syncs_were_counted_in_the_process_is_the_same(tmp_path: Pat
         "record('after')\nprint(len(syncs.rows))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True, timeout=300
     )
     assert int(done.stdout) > 0
     before, after = ((tmp_path / name / "trace.json.gz").read_bytes() for name in ("before", "after"))

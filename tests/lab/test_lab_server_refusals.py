@@ -22,7 +22,7 @@ def refusing() -> Iterator[LabServer]:
     before = set(threading.enumerate())
     with small() as lab:
         yield lab
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def test_bad_requests_are_refused_in_json(refusing: LabServer, capfd, path: str,
     (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", 413),
 ])
 def test_what_is_no_proper_http_is_refused_and_hung_up_on(refusing: LabServer, capfd, raw: bytes, status: int):
-    with socket.create_connection(("127.0.0.1", refusing.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", refusing.port), timeout=60) as connection:
         connection.sendall(raw)
         answer = b""
         while piece := connection.recv(65536):
@@ -90,7 +90,7 @@ def test_what_is_no_proper_http_is_refused_and_hung_up_on(refusing: LabServer, c
 
 
 def test_a_body_that_never_comes_whole_is_no_request(refusing: LabServer):
-    with socket.create_connection(("127.0.0.1", refusing.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", refusing.port), timeout=60) as connection:
         connection.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
         connection.shutdown(socket.SHUT_WR)
         assert connection.recv(100) == b""

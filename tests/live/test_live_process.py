@@ -7,13 +7,16 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from itertools import pairwise
+from threading import Event
 
 import pytest
 
-psutil = pytest.importorskip("psutil")
+psutil = pytest.importorskip("psutil", reason="needs the extra `live` (psutil)")
 
+from virtual_time import VirtualClock  # noqa: E402
 from xpu_triage.errors import UnusableInput  # noqa: E402
-from xpu_triage.live import service  # noqa: E402
+from xpu_triage.live import process, service  # noqa: E402
 from xpu_triage.live.clock import Clock  # noqa: E402
 from xpu_triage.live.folder import Folder  # noqa: E402
 from xpu_triage.live.probe import Trouble  # noqa: E402
@@ -21,8 +24,8 @@ from xpu_triage.live.process import HEADER, ProcessProbe  # noqa: E402
 from xpu_triage.live.service import Seen, Service, chosen, parsed, runs_the_model  # noqa: E402
 from xpu_triage.telemetry.roles import role  # noqa: E402
 
-SPIN = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
-WAIT = "import time; time.sleep(20)"
+SPIN = "import time\nend = time.monotonic() + 120\nwhile time.monotonic() < end: pass"
+WAIT = "import time; time.sleep(120)"
 
 
 @contextmanager
@@ -42,13 +45,25 @@ def among(pids):
     return lambda: [psutil.Process(pid) for pid in pids]
 
 
-def test_a_spinning_worker_is_found_by_auto_and_its_thread_is_seen_at_one_core(tmp_path):
+def cpu_s(pid):
+    return sum(psutil.Process(pid).cpu_times()[:2])
+
+
+def test_a_spinning_worker_is_found_by_auto_and_its_cores_are_its_cpu_time_by_the_clock(tmp_path, monkeypatch):
+    """Of a clock that goes on by a second between two samples, in which the worker is run for 0.3 s or more."""
+    monkeypatch.setattr(process, "THREADS_SHARE", 1e9)  # looking at threads may cost what it likes
+    clock, burnt = VirtualClock(), []
     with running(("VLLM::Worker_TP0", SPIN), ("sleeper", WAIT)) as pids:
         probe = ProcessProbe(lambda: Service(None, role=role, psutil=psutil, among=among(pids)), Folder(tmp_path),
-                             Clock())
+                             clock)
         for _ in range(3):
+            before = cpu_s(pids[0])
             probe.sample()
-            time.sleep(0.4)
+            burnt.append((before, cpu_s(pids[0])))
+            end = time.monotonic() + 60
+            while cpu_s(pids[0]) < burnt[-1][1] + 0.3 and time.monotonic() < end:
+                time.sleep(0.02)
+            clock.wait(1.0, Event())
         assert probe.service.root.pid == pids[0]
     text = (tmp_path / "processes.csv").read_text()
     rows = list(csv.DictReader(text.splitlines()))
@@ -60,7 +75,8 @@ def test_a_spinning_worker_is_found_by_auto_and_its_thread_is_seen_at_one_core(t
     of_machine = [row for row in rows if not row["pid"]]
     assert {row["role"] for row in of_process} == {"worker"}
     assert {row["pid"] for row in of_process} == {str(pids[0])}
-    assert 0.05 < max(float(row["cpu_cores"]) for row in of_process) < 1.2
+    for row, (first, second) in zip(of_process, pairwise(burnt), strict=True):
+        assert 0.25 < second[0] - first[1] - 0.001 <= float(row["cpu_cores"]) <= second[1] - first[0] + 0.001
     assert {row["tid"] for row in of_thread} == {str(pids[0])}
     assert all(0 <= float(row["host_cpu_fraction"]) <= 1 for row in of_machine)
     assert len(of_machine) == 2

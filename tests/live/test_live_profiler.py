@@ -5,13 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import threading
-import time
 from threading import Event
 
 import pytest
 
-from live_servers import answer, serving
+from live_servers import answer, serving, silent
 from xpu_triage.evidence import chunks
 from xpu_triage.live import profiler
 from xpu_triage.live.clock import Clock
@@ -37,7 +35,7 @@ def run(tmp_path, replies, *, on_stop=lambda folder: None, traces=True, clock=No
         if reply:
             connection.sendall(reply)
         else:
-            time.sleep(0.8)
+            silent(connection, head)
 
     with serving(talk) as served:
         one = Profiler(Client(served.address), Folder(out), clock or Clock(), directory=there if traces else None,
@@ -147,21 +145,22 @@ def test_a_stop_that_fails_is_said_and_the_trace_taken(tmp_path, reply, said):
 
 
 def test_a_trace_that_never_ends_is_taken_as_it_is_and_said(tmp_path, monkeypatch):
+    """It has grown whenever it is looked at, by a clock that goes on where somebody waits."""
     monkeypatch.setattr(profiler, "COLLECT_S", 0.4)
 
-    def grow(folder):
-        def writing():
-            with (folder / "w.json").open("ab", buffering=0) as file:
-                while not done.wait(0.01):
-                    file.write(b"{},\n")
+    class Growing(Clock):
+        gone_s = 0.0
 
-        threading.Thread(target=writing, daemon=True).start()
+        def now(self):
+            return self.gone_s
 
-    done = Event()
-    try:
-        one, _ = run(tmp_path, OK, on_stop=grow)
-    finally:
-        done.set()
+        def wait(self, seconds, stop):
+            self.gone_s += seconds
+            with (tmp_path / "traces/w.json").open("ab") as file:
+                file.write(b"{},\n")
+            return stop.is_set()
+
+    one, _ = run(tmp_path, OK, clock=Growing())
     assert "the trace was still being written when it was copied" in one.notes
 
 

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import gzip
-import time
+import socket
 
 import pytest
 
-from live_servers import METRICS, always, answer, dead_port, serving, trickle
+from live_servers import METRICS, always, answer, dead_port, serving, silent, trickle
 from xpu_triage.errors import UnusableInput
 from xpu_triage.live import request
 from xpu_triage.live.probe import Trouble
 from xpu_triage.live.request import Address, Client, address
 
 TIMEOUT_S = 0.4
+AMPLE_S = 60.0
+"""Where something else than the time ends a request, on a busy machine too."""
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def refusal(talk, *, timeout_s: float = TIMEOUT_S) -> Trouble:
-    """The one line that this server costs; it must come in time."""
-    with serving(talk) as served:
-        began = time.monotonic()
-        with pytest.raises(Trouble) as trouble:
-            Client(served.address).ask("GET", "/metrics", timeout_s=timeout_s)
-        assert time.monotonic() - began < timeout_s + 0.6
+def refusal(talk, *, timeout_s: float = AMPLE_S) -> Trouble:
+    """The one line that this server costs."""
+    with serving(talk) as served, pytest.raises(Trouble) as trouble:
+        Client(served.address).ask("GET", "/metrics", timeout_s=timeout_s)
     assert "\n" not in str(trouble.value)
     return trouble.value
 
@@ -35,7 +34,7 @@ def test_an_answer_comes_back_whole_with_its_status():
 
 
 @pytest.mark.parametrize("talk", [
-    lambda connection, _: time.sleep(0.8),
+    silent,
     trickle(b"HTTP/1.1 200 OK\r\n", b"X-A: b\r\n", 0.05),
     trickle(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n", b"x", 0.05),
     trickle(b"HTTP/1.1 200 OK\r\n\r\n", b"x", 0.05),
@@ -43,7 +42,10 @@ def test_an_answer_comes_back_whole_with_its_status():
     trickle(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.05),
 ], ids=["silent", "endless headers", "slow body", "no length", "slow chunks", "endless continue"])
 def test_the_time_is_bounded_as_a_whole_and_not_only_between_two_bytes(talk):
-    assert "within 0.4 s" in str(refusal(talk))
+    with serving(talk) as served:
+        with pytest.raises(Trouble, match=r"within 0\.4 s"):
+            Client(served.address).ask("GET", "/metrics", timeout_s=TIMEOUT_S)
+        assert served.whole == 0 or talk is silent, "the client left, and not the server"
 
 
 @pytest.mark.parametrize("talk", [
@@ -52,7 +54,7 @@ def test_the_time_is_bounded_as_a_whole_and_not_only_between_two_bytes(talk):
 ], ids=["endless body", "gzip bomb"])
 def test_the_size_is_bounded_inflated_too(talk, monkeypatch):
     monkeypatch.setattr(request, "MAX_BODY", 1 << 20)
-    assert "more than 1 MiB" in str(refusal(talk, timeout_s=5))
+    assert "more than 1 MiB" in str(refusal(talk))
 
 
 def test_gzip_that_nobody_asked_for_is_read_all_the_same():
@@ -84,18 +86,23 @@ def test_a_redirect_is_said_and_not_followed_and_its_query_not_repeated():
     assert trouble.final
 
 
-def test_a_dead_port_and_an_unknown_host_are_told_apart():
-    with pytest.raises(Trouble, match="nothing listens there"):
-        Client(Address("http", "127.0.0.1", dead_port())).ask("GET", "/metrics", timeout_s=1)
+def test_a_dead_port_and_an_unknown_host_are_told_apart(monkeypatch):
+    with dead_port() as port, pytest.raises(Trouble, match="nothing listens there"):
+        Client(Address("http", "127.0.0.1", port)).ask("GET", "/metrics", timeout_s=AMPLE_S)
+
+    def unknown(*_, **__):  # a name server that cannot be reached would take as long as it likes
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(request.socket, "getaddrinfo", unknown)
     with pytest.raises(Trouble, match="host name that is not known"):
-        Client(Address("http", "no-such-host.invalid", 80)).ask("GET", "/metrics", timeout_s=5)
+        Client(Address("http", "no-such-host.invalid", 80)).ask("GET", "/metrics", timeout_s=AMPLE_S)
 
 
 def test_tls_to_a_plain_port_is_said_in_one_line():
     with serving(always(b"HTTP/1.0 400 no\r\n\r\n"), listens=False) as served:
         server = Address("https", "127.0.0.1", served.address.port)
         with pytest.raises(Trouble, match=r"does not speak TLS\. Try http://"):
-            Client(server).ask("GET", "/metrics", timeout_s=1)
+            Client(server).ask("GET", "/metrics", timeout_s=AMPLE_S)
 
 
 def test_a_header_reaches_the_server_and_no_message():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-import time
+from types import SimpleNamespace
 
 import pytest
 
 from live_servers import METRICS, always, answer, by_path, serving
+from virtual_time import VirtualClock
 from xpu_triage.evidence import prometheus
+from xpu_triage.live import request
 from xpu_triage.live.clock import Clock
 from xpu_triage.live.folder import Folder
 from xpu_triage.live.probe import Trouble
@@ -17,13 +19,12 @@ from xpu_triage.live.server import MetricsProbe, engine
 
 
 def probe(served, tmp_path, **more) -> MetricsProbe:
-    return MetricsProbe(Client(served.address), Folder(tmp_path), Clock(), interval_s=2.0, seconds=30.0, **more)
+    return MetricsProbe(Client(served.address), Folder(tmp_path), VirtualClock(), interval_s=2.0, seconds=30.0, **more)
 
 
 def test_each_scrape_is_a_file_that_says_when_and_that_the_reader_reads(tmp_path):
     with serving(always(answer())) as served:
         polled = probe(served, tmp_path)
-        before = time.time()
         polled.sample()
         polled.sample()
     assert sorted(path.name for path in (tmp_path / "metrics").iterdir()) == ["0000.prom", "0001.prom"]
@@ -32,22 +33,24 @@ def test_each_scrape_is_a_file_that_says_when_and_that_the_reader_reads(tmp_path
     assert text.partition("\n")[2] == METRICS.decode()
     (scrape,) = prometheus.read(tmp_path / "metrics/0000.prom")
     assert scrape.values["vllm:num_requests_running"][0][1] == 4.0
-    assert scrape.time == pytest.approx(before, abs=2.0)
 
 
-def test_the_time_of_a_scrape_is_that_of_the_answer_and_a_slow_one_is_said(tmp_path):
+def test_the_time_of_a_scrape_is_that_of_the_answer_and_a_slow_one_is_said(tmp_path, monkeypatch):
+    """Asked at 06:01:40, by the clock of these tests, and answered 1.5 s later, by the one of the request."""
+    gone = [0.0]
+    monkeypatch.setattr(request, "time", SimpleNamespace(monotonic=lambda: gone[0]))
+
     def late(connection, _):
-        time.sleep(1.1)
+        gone[0] += 1.5
         connection.sendall(answer())
 
     with serving(late) as served:
         polled = probe(served, tmp_path)
-        began = time.time()
         polled.sample()
         polled.close()
-    (scrape,) = prometheus.read(tmp_path / "metrics/0000.prom")
-    assert 1.0 < scrape.time - began < 2.0
-    assert any(re.fullmatch(r"the slowest answer came after 1\.\d s", note) for note in polled.notes)
+    text = (tmp_path / "metrics/0000.prom").read_text()
+    assert text.startswith("# scraped 2026-11-30T06:01:41.500Z\n")
+    assert "the slowest answer came after 1.5 s" in polled.notes
 
 
 def test_bytes_that_are_no_text_are_replaced_and_the_rest_is_read(tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -94,11 +93,12 @@ def test_a_child_that_spins_in_a_known_function_is_seen_there(tmp_path):
         program = py_spy()
     except Trouble:
         pytest.skip("py-spy is not installed")
-    code = "import time\ndef busy_sampler():\n    end = time.monotonic() + 20\n    while time.monotonic() < end: pass\n"
-    child = subprocess.Popen([sys.executable, "-c", f"{code}busy_sampler()"])
+    code = ("import time\ndef busy_sampler():\n    end = time.monotonic() + 120\n    print('in', flush=True)\n"
+            "    while time.monotonic() < end: pass\nbusy_sampler()")
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     try:
-        time.sleep(0.5)
-        real = StacksProbe(lambda: (child.pid, "worker"), lambda argv: command.run(argv, timeout_s=10),
+        assert child.stdout.readline() == "in\n"
+        real = StacksProbe(lambda: (child.pid, "worker"), lambda argv: command.run(argv, timeout_s=60),
                            Folder(tmp_path), Clock(), seconds=30, program=lambda: program)
         try:
             real.sample()
@@ -108,7 +108,7 @@ def test_a_child_that_spins_in_a_known_function_is_seen_there(tmp_path):
             raise
     finally:
         child.kill()
-        child.wait()
+        child.communicate()
     (stack,) = pyspy.read(tmp_path / "stacks/0000.json").stacks
     assert stack.frames[0].function == "busy_sampler"
     assert stack.active

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,30 +14,39 @@ import pytest
 pytest.importorskip("prometheus_client", reason="the lab server needs the extra `lab` (prometheus_client)")
 pytest.importorskip("torch", reason="the lab server needs the extra `lab` (torch)")
 
+from lab_servers import until
 from xpu_triage import cli
 from xpu_triage import notebook as show
 from xpu_triage.diagnosis import diagnose
-from xpu_triage.lab import load
+from xpu_triage.lab.engine import ENGINE
+from xpu_triage.lab.run import DISTURBED
 from xpu_triage.lab.server import LabServer, Options
 from xpu_triage.lab.serving import Setup
 
 FAULTS_OF_OPERATORS = {"cpu-fallback", "host-bound", "implicit-sync", "launch-bound", "wrong-backend"}
+OF_A_BUSY_MACHINE = {"host-bound", "launch-bound"}
+"""What a healthy engine shows as well whose thread gets no turn."""
 
 
 @contextmanager
 def under_load(lab: LabServer, *, max_tokens: int = 24) -> Iterator[None]:
     """Requests from a process of their own, bounded in number, until the block ends."""
+    before = lab.engine.iterations
     client = subprocess.Popen(
-        [sys.executable, load.__file__, lab.url, "--requests", "400", "--concurrency", "8", "--prompt-tokens", "16",
-         "--max-tokens", str(max_tokens)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        [sys.executable, "-m", "xpu_triage", "lab", "load", lab.url, "--requests", "400", "--concurrency", "8",
+         "--prompt-tokens", "16", "--max-tokens", str(max_tokens)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + 30
-        while not lab.engine.iterations and time.monotonic() < until:
-            time.sleep(0.05)
+        assert until(lambda: lab.engine.iterations > before), "the load has reached the engine"
         yield
     finally:
         client.kill()
-        client.wait(30)
+        client.wait(60)
+
+
+def held_up(lab: LabServer) -> tuple[int, int]:
+    """Nanoseconds in which the engine's thread had something to do and was not run, and those since its start."""
+    return lab.engine._ask(lambda: (ENGINE.clock.held_up_ns(), ENGINE.clock.now()))
 
 
 def watched(capsys: pytest.CaptureFixture[str], lab: LabServer, out: Path, *more: str) -> dict:
@@ -59,11 +67,19 @@ def test_a_fallback_is_confirmed_by_the_profile_and_gone_when_it_is_off(tmp_path
         assert found["verdict"]["id"] == "cpu-fallback"
         assert found["signals"]["fallback.op"]["value"] == "aten::exponential_"
         lab.set_fault("none")
-        with under_load(lab):
-            found = watched(capsys, lab, tmp_path / "off", "--profile", "--profile-dir", str(traces))
+        for attempt in ("off", "again"):
+            with under_load(lab):
+                before, began = held_up(lab)
+                found = watched(capsys, lab, tmp_path / attempt, "--profile", "--profile-dir", str(traces))
+                after, ended = held_up(lab)
+            busy = (after - before) / (ended - began)
+            assert found["signals"]["fallback.fraction"]["value"] < 0.05
+            if found["verdict"]["id"] not in OF_A_BUSY_MACHINE or busy < DISTURBED:
+                break
+        else:
+            pytest.skip(f"this machine was too busy: other programs had the engine's thread for {busy:.0%} of the time,"
+                        f" so that a healthy engine reads {found['verdict']['id']}")
         assert found["verdict"]["id"] not in FAULTS_OF_OPERATORS
-        assert found["signals"]["fallback.fraction"]["value"] < 0.05
-    assert lab.engine.iterations > 0
 
 
 def test_admission_that_stalls_is_found_in_the_scrapes_alone(tmp_path, capsys):

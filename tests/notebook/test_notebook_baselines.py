@@ -14,7 +14,7 @@ from xpu_triage.notebook import baselines as show
 
 GRID = ((1, 8), (128, 1024, 4096), (64,))
 SHOWN = (show.verdict, show.reasons, show.recordings, show.ratios, show.stages, show.limit)
-PICTURES = (show.heat_map, show.ratio_matrix, show.roofline, show.ttft_fit)
+PICTURES = (show.heat_map, show.ratio_matrix, show.tail_matrix, show.roofline, show.ttft_fit)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,20 @@ def test_the_ratios_list_what_is_sure_and_count_the_rest(shipped):
     assert all(line.endswith(("worse", "better")) for line in rows)
     rest = text.replace("\n", " ").split("Not listed: ")[1].rstrip(".").split(", ")
     assert sum(int(part.split()[0]) for part in rest) + len(rows) == len(entries)
+
+
+def test_a_tail_that_alone_is_worse_is_in_the_card_and_in_the_ratios(tmp_path):
+    """A tenth of the first tokens 4 s later: 68 to some 4,070 ms."""
+    for name, seed in (("a.json", 1), ("b.json", 2)):
+        records = Paper().baseline(seed, 200, ((8,), (128,), (64,))).records
+        if name == "b.json":
+            records[0].requests.ttft_ms[::10] += 4000
+        store.save(tmp_path / name, records)
+    both = show.read(str(tmp_path / "a.json"), str(tmp_path / "b.json"))
+    assert show.verdict(both).text.startswith("THE TAIL")
+    assert "time to first token, slowest tenth, at worst (concurrency 8, prompt 128, output 64)" in (
+        show.verdict(both).text)
+    assert "time to first token, slowest tenth" in show.ratios(both).text
 
 
 def test_one_recording_is_looked_at_by_itself(tmp_path):

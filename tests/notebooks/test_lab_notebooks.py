@@ -150,7 +150,7 @@ def test_without_torch_the_lessons_are_refused_in_one_line_that_names_the_extra(
         "try:\n    from xpu_triage.notebook import lessons\n"
         "except MissingExtra as error:\n    print(*error._render_traceback_(), sep='\\n')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout == ("MissingExtra: torch is not installed. "
                            "pip install 'xpu-triage[lab]' (in a checkout: pip install -e '.[lab]')\n")
     assert done.stderr == ""
@@ -174,6 +174,6 @@ def test_papermill_with_a_wrong_parameter_name_is_refused_with_the_right_one(tmp
         "batc",
         "8",
     ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode != 0
     assert "unknown parameter 'batc'. Did you mean 'batch'?" in done.stderr

@@ -167,7 +167,7 @@ def papermill(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     """The plain papermill command, run in `folder`."""
     command = [sys.executable, "-m", "papermill", str(ROOT / "notebooks" / "00_triage.ipynb"), "out.ipynb",
                "--no-progress-bar", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=180)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
 
 
 def test_papermill_takes_a_relative_path_from_any_folder(tmp_path):

@@ -17,7 +17,7 @@ from baseline_runs import ENVIRONMENT, Paper, summaries
 from model_configs import LLAMA_2_7B
 from xpu_triage.baseline.compare import Comparison, State, compare
 from xpu_triage.baseline.dimension import dimension
-from xpu_triage.baseline.figures import METRICS
+from xpu_triage.baseline.figures import METRICS, TAILS
 from xpu_triage.baseline.limit import measured_steps
 from xpu_triage.baseline.records import BenchRecord, Stat
 from xpu_triage.baseline.store import Baseline, Cell, baseline
@@ -120,8 +120,35 @@ def test_an_unknown_metric_is_an_error_that_lists_them():
 def test_the_matrix_says_the_dimension_and_how_many_ratios_allow_a_claim(slower):
     picture = maps.ratio_matrix(slower, dimension(slower))
     assert "decode" in picture.title
-    claims = sum(entry.state in (State.WORSE, State.BETTER, State.SAME) for entry in slower.entries)
-    assert f"{claims} of {len(slower.entries)} allow a claim" in picture.subtitle
+    for shown, metrics in ((picture, METRICS), (maps.tail_matrix(slower), TAILS)):
+        entries = [entry for entry in slower.entries if entry.metric in metrics]
+        claims = sum(entry.state in (State.WORSE, State.BETTER, State.SAME) for entry in entries)
+        assert f"{claims} of {len(entries)} allow a claim" in shown.subtitle
+
+
+def test_the_key_says_which_interval_grey_rests_on(slower):
+    """A box shows the wide interval, of all at once."""
+    same = {State.SAME}
+    assert [text for line in maps._keys(same, "10 % slower") for *_, text in line] == [
+        "not 10 % slower (its own 95 %)"]
+    assert "all at once in 99 of 100" in maps.ratio_matrix(only(slower, State.SAME), dimension(slower)).subtitle
+
+
+def test_the_matrix_of_the_slowest_tenth_names_the_worst_of_it():
+    old, new = (Paper().baseline(seed, 100, ((8,), (128, 2048), (64,))) for seed in (1, 2))
+    new.records[1].requests.ttft_ms[::10] += 4000
+    picture = maps.tail_matrix(compare(old, new))
+    assert picture.title.startswith("The slowest tenth of the requests: time to first token × ")
+    assert picture.title.endswith("at concurrency 8, prompt 2,048, output 64")
+    assert has_colour(picture, maps.WORSE[1])
+    assert maps.tail_matrix(compare(old, old)).title.endswith("none is surely slower")
+
+
+def test_without_enough_requests_for_a_tenth_there_is_no_matrix_of_it():
+    few = compare(Paper().baseline(1, 40, GRID), Paper().baseline(2, 40, GRID))
+    assert maps.tail_matrix(few).title == "The slowest tenth, new ÷ old"
+    assert "slowest tenth of the requests: " in maps.tail_matrix(
+        compare(Paper().baseline(1, 60, GRID), Paper().baseline(2, 60, GRID))).title
 
 
 def only(comparison: Comparison, state: State) -> Comparison:
@@ -249,6 +276,7 @@ def every_picture(model: str = "m/model-8b") -> list[canvas.Picture]:
     hardware = limits.Hardware(replace(LLAMA, name=model), replace(CARD, name=model))
     return [maps.heat_map(named(Paper().baseline(1, 20, GRID)), "ttft", model),
             maps.ratio_matrix(found, replace(dimension(found), text=f"{model}. {model}")),
+            maps.tail_matrix(compare(named(Paper().baseline(1, 60, GRID)), named(Paper().baseline(2, 60, GRID)))),
             limits.roofline(steps_of(Paper()), hardware, steps_of(Paper(decode=4.0))),
             limits.ttft_fit({model: (LENGTHS, curve(LENGTHS))}, hardware, model)]
 

@@ -132,3 +132,14 @@ def test_a_table_with_a_mistake_is_one_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(TriageError, match="table of device peaks") as refusal:
         devices.table(tmp_path / "peaks.yaml")
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("name", "meant"), [
+    ("H100", ("H100 SXM",)), ("nvidia h100", ("H100 SXM",)), ("A100", ("A100 80 GB SXM",)), ("MI300", ("MI300X",)),
+    ("H100 SMX", ("H100 SXM",)),
+    ("H100 PCIe", ()),  # another product, with two thirds of the bandwidth
+    ("H20", ()), ("Ascend910B2", ()), ("x", ()), ("", ()),
+])
+def test_a_name_that_is_not_whole_is_asked_about_and_another_number_is_another_product(name, meant):
+    assert devices.near(name) == meant
+    assert devices.by_name(name) is None

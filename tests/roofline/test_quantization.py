@@ -61,7 +61,7 @@ def test_a_pattern_from_a_file_is_never_run_and_what_is_not_understood_is_counte
     before = time.process_time()
     found = storage_of("bfloat16", {"quant_method": "fp8", "ignore": [
         "re:(a+)+$", "re:^(.*a){25}$", 7, None, "x" * 5000, *["*a*b*c*"] * 100]}, 200)
-    assert time.process_time() - before < 5
+    assert time.process_time() - before < 20  # a run of the first pattern on its name would take hours
     assert any(note.startswith("73 patterns") for note in found.notes)     # 5 strange ones, 68 beyond the bound
     assert found.bits["mlp"] == 8
 

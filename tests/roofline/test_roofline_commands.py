@@ -66,7 +66,9 @@ def test_another_type_halves_the_bytes(capsys: pytest.CaptureFixture[str], tmp_p
 
 
 @pytest.mark.parametrize(("options", "what"), [
-    (["--device", "Ascend910B2"], "no peak is known for Ascend910B2"), (["--dtype", "int3"], "'int3' is not a type"),
+    (["--device", "Ascend910B2"], "no peak is known for Ascend910B2. Known are A100"),
+    (["--device", "H100"], "no peak is known for H100. Did you mean H100 SXM"),
+    (["--dtype", "int3"], "'int3' is not a type"),
     (["--kv-dtype", "x\x1b"], "not a type"), (["--batch", "1,2", "--step-ms", "3"], "belongs to one batch")])
 def test_refusals_are_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str], what: str
                                ) -> None:
@@ -100,3 +102,18 @@ def test_a_prompts_floor_is_the_larger_of_arithmetic_and_reading(capsys: pytest.
     assert "by arithmetic" in out
     out = printed(capsys, tmp_path, LLAMA_2_7B, "--bandwidth", "3350", "--prompt", "16")
     assert "floor at least 3.94 ms by memory: the arithmetic peak is not known (--tflops)" in out
+
+
+def test_the_json_has_the_figures_of_the_lines_and_null_for_what_is_unknown(
+        capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    told = json.loads(printed(capsys, tmp_path, GEMMA_3_27B, "--device", "NVIDIA H100 80GB HBM3", "--batch", "1,256",
+                              "--context", "4096", "--json"))
+    assert [round(each["floor_ms"], 1) for each in told["decode"]] == [16.4, 75.1]      # as the lines above
+    assert [each["by"] for each in told["decode"]] == ["memory", "memory"]
+    assert round(told["prefill"][0]["floor_ms"], 1) == 216.6
+    assert told["prefill"][0]["is_bound"] is False
+    told = json.loads(printed(capsys, tmp_path, LLAMA_2_7B, "--json", "--step-ms", "12"))
+    assert (told["decode"][0]["floor_ms"], told["decode"][0]["share"], told["device"]["gbps"]) == (None, None, None)
+    assert "bandwidth is not known" in told["decode"][0]["unknown"]
+    told = json.loads(printed(capsys, tmp_path, LLAMA_2_7B, "--tflops", "989", "--prompt", "16", "--json"))
+    assert told["prefill"][0]["is_bound"] is True

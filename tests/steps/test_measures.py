@@ -6,7 +6,7 @@ import pytest
 
 from builders import Rows
 from xpu_triage.catalogue import CATALOGUE
-from xpu_triage.steps.measures import longest_prefill_run
+from xpu_triage.steps.prefill_runs import prefill_runs
 from xpu_triage.steps.results import Step, Walk
 from xpu_triage.steps.walk import walk
 from xpu_triage.trace import BEFORE_CAPTURE, Counts
@@ -205,6 +205,10 @@ def test_compilations_are_unknown_where_stacks_are() -> None:
     assert "warmup.compiles" not in values(walk(served().trace()))
 
 
+def longest(steps: list[Step]) -> int:
+    return max(map(len, prefill_runs(steps)), default=0)
+
+
 @pytest.mark.parametrize(("phases", "run"), [
     ("ppppd", 0),            # nothing surely waits while the first prompts run
     ("dpppd", 3),
@@ -215,7 +219,7 @@ def test_compilations_are_unknown_where_stacks_are() -> None:
 ])
 def test_a_run_of_prefills_counts_between_steps_that_decode(phases: str, run: int) -> None:
     words = {"p": "prefill", "d": "decode", "m": "mixed"}
-    assert longest_prefill_run([Step(p, 0, 1, words[p]) for p in phases]) == run
+    assert longest([Step(p, 0, 1, words[p]) for p in phases]) == run
 
 
 @pytest.mark.parametrize(("before", "prompts", "after", "run"), [
@@ -233,7 +237,7 @@ def test_decodes_were_pending_where_more_run_after_prefills_than_these_brought_i
     steps = [Step("d", 0, 1, "decode", decode_requests=before),
              *(Step("p", 0, 1, "prefill", requests, tokens, 0) for requests, tokens in prompts),
              Step("d", 0, 1, "decode", decode_requests=after)]
-    assert longest_prefill_run(steps) == run
+    assert longest(steps) == run
 
 
 def test_one_window_has_no_step_time_and_says_so() -> None:
@@ -251,10 +255,9 @@ def test_one_window_has_no_step_time_and_says_so() -> None:
 def test_values_are_plain_and_names_are_the_catalogues() -> None:
     for signal in walk(served().trace()).signals:
         assert type(signal.value) in (float, int, bool, str)
-        if CATALOGUE:
-            assert signal.name in CATALOGUE
-            if CATALOGUE[signal.name].unit == "fraction":
-                assert 0 <= float(signal.value) <= 1
+        assert signal.name in CATALOGUE
+        if CATALOGUE[signal.name].unit == "fraction":
+            assert 0 <= float(signal.value) <= 1
 
 
 def required() -> list[str]:
@@ -263,8 +266,6 @@ def required() -> list[str]:
 
 @pytest.mark.parametrize("drawn", ["served", "device only", "host only", "one window", "nothing inside"])
 def test_every_signal_a_trace_owes_is_there_or_said_to_be_unknown(drawn: str) -> None:
-    if not CATALOGUE:
-        pytest.skip("no catalogue yet")
     rows = Rows()
     if drawn == "served":
         rows = served()

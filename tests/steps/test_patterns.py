@@ -64,3 +64,15 @@ def test_frames_that_wait_for_work(frame: str, waits: bool) -> None:
 def test_names_match_what_they_are(pattern: re.Pattern[str], yes: list[str], no: list[str]) -> None:
     assert [name for name in yes if not pattern.search(name)] == []
     assert [name for name in no if pattern.search(name)] == []
+
+
+@pytest.mark.parametrize(("name", "ends"), [
+    ("aten::embedding", True), ("indexSelectSmallIndex<float>", True), ("aten::argmax", True),
+    ("reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>>>", True),
+    ("_C::fused_gumbel_argmax", True), ("aten::multinomial", True), ("TopPSamplingFromProbKernel", True),
+    ("npu_top_k_top_p", True), ("aten::nll_loss_forward", True), ("multi_tensor_apply_kernel<AdamFunctor>", True),
+    ("_C::rotary_embedding", False), ("RotaryEmbedding", False), ("aten::topk", False), ("aten::softmax", False),
+    ("aten::sort", False), ("moe_topk_softmax", False), ("aten::upsample_nearest1d", False), ("aten::item", False),
+])
+def test_what_a_pass_runs_at_its_ends_and_no_layer_runs(name: str, ends: bool) -> None:
+    assert any(pattern.search(name) for pattern in patterns.ONCE_A_STEP) is ends

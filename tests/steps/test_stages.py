@@ -33,7 +33,7 @@ def test_time_is_split_by_phase() -> None:
     assert found.phase("decode") is not None
     assert found.phase("idle") is None
     assert found.unknown_steps == 0
-    assert "50% is prefill (1 steps, median 100 ms)" in found.notes[0]
+    assert "50% is prefill (1 step, median 100 ms)" in found.notes[0]
 
 
 def test_the_worst_gap_is_from_token_to_token() -> None:

@@ -143,14 +143,16 @@ def test_layers_are_no_steps_where_what_runs_once_a_step_never_recurs() -> None:
     assert find_steps(rows.trace()).method == "window"
 
 
-def forward(inside: str = "", graph: bool = False, ops: bool = False, read: bool = False) -> Rows:
-    """One forward pass of 40 equal layers of 13 kernels, after one kernel of its own: layers recur evenly too."""
+def forward(inside: str = "", graph: bool = False, ops: bool = False, read: bool = False, first: str = "embed",
+            last: str = "", spans: bool = False) -> Rows:
+    """One forward pass of 40 equal layers of 13 kernels, after one kernel of its own: layers recur evenly too. `last`:
+    one more kernel in each of them. `spans`: each in an annotation."""
     rows = Rows()
     if inside.startswith("nn.Module"):
         rows.python(inside, 0, 41_000)
     elif inside:
         rows.op(inside, 0, 41_000)
-    rows.launch(5, "embed", 15, 40)
+    rows.launch(5, first, 15, 40)
     replay = rows.call("cudaGraphLaunch", 60, 30) if graph else None
     for layer in range(40):
         for k in range(13):
@@ -161,6 +163,10 @@ def forward(inside: str = "", graph: bool = False, ops: bool = False, read: bool
                 rows.kernel(f"k{k}", at + 10, 40, replay)
             else:
                 rows.launch(at + 3, f"k{k}", at + 10, 40)
+        if spans:
+            rows.annotation("block", 105 + 1000.0 * layer, 980)
+        if last:
+            rows.launch(892 + 1000.0 * layer, last, 895 + 1000.0 * layer, 20)
         if read:
             rows.down(900 + 1000.0 * layer, 930 + 1000.0 * layer, 2, call_dur=40)
     return rows
@@ -169,15 +175,23 @@ def forward(inside: str = "", graph: bool = False, ops: bool = False, read: bool
 @pytest.mark.parametrize("how", [
     {"inside": "nn.Module: LlamaModel_0"}, {"inside": "nn.Module: LlamaModel_0", "read": True},
     {"inside": "## Call CompiledFxGraph f3a ##"}, {"inside": "vllm::unified_forward"}, {"graph": True}, {"ops": True},
-    {},
+    {}, {"read": True}, {"read": True, "ops": True}, {"read": True, "first": "indexSelectSmallIndex<float>"},
+    {"read": True, "last": "reduce_kernel<ArgMaxOps>"}, {"read": True, "spans": True},
 ], ids=str)
 def test_layers_of_one_forward_pass_are_no_steps(how: dict[str, object]) -> None:
     assert find_steps(forward(**how).trace()).method == "window"
 
 
-def test_a_period_that_ends_in_a_read_of_the_device_may_have_names_of_its_own_before_it() -> None:
-    steps = find_steps(forward(read=True).trace())
+def test_a_period_that_ends_in_the_choice_of_a_token_and_its_read_may_have_names_of_its_own_before_it() -> None:
+    steps = find_steps(forward(read=True, first="fill", last="reduce_kernel<ArgMaxOps>").trace())
     assert (steps.method, len(steps.steps)) == ("anchor", 39)
+
+
+def test_periods_that_may_be_steps_or_layers_are_neither_and_that_is_said() -> None:
+    steps = find_steps(forward(read=True, first="fill").trace())
+    assert steps.method == "window"
+    assert "k0 comes round 40 times, every 1.00 ms" in steps.notes[0]
+    assert "steps, or layers" in steps.notes[0]
 
 
 def test_steps_that_each_call_the_model_are_not_in_one_call() -> None:

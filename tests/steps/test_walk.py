@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from builders import Rows
+from xpu_triage.evidence import kineto
 from xpu_triage.steps.host import NameTable
 from xpu_triage.steps.results import CAUSES, Cause, Walk
 from xpu_triage.steps.step_names import is_engine_step, is_profiler_step
@@ -25,7 +26,6 @@ _walks: dict[str, Walk] = {}
 
 
 def walked(shared: Path, name: str) -> Walk:
-    kineto = pytest.importorskip("xpu_triage.evidence.kineto")
     found = sorted((shared / "traces" / "kineto").glob(f"{name}*"))
     if not found:
         pytest.skip(f"no recorded trace {name}")
@@ -50,15 +50,15 @@ RECORDED = [
     "mi210-device-and-runtime-only", "mi300x-sglang-decode-cut-out", "mi300x-triton-kernel-bound",
     "mi300x-vllm-decode-graph-replay", "mtia-inference", "pair-a-a100-6-steps", "pair-b-v100-6-steps",
     "v100-resnet50-torch-1.9-categories", "xpu-aurora-4-events"]
+BY_HAND = {"xpu-aurora-4-events": {"span_ms": 44.332734, "busy_ms": 0.00896, "steps": []}}
+"""Of files that `truth.json` leaves out: one operator of 44,332.734 µs, and within it the only kernel, of 8.96 µs."""
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_span_busy_and_every_step_agree_with_an_independent_computation(shared: Path, name: str) -> None:
     truth = json.loads((shared / "traces" / "truth.json").read_text())
-    true = next((truth[key] for key in truth if key.startswith(name)), None)
+    true = BY_HAND.get(name) or next(truth[key] for key in truth if key.startswith(name))
     result = walked(shared, name)
-    if true is None:
-        pytest.skip(f"nobody has computed {name}")
     assert result.trace.span / 1e6 == pytest.approx(true["span_ms"], rel=WITHIN)
     busy = sum(int((use.busy_end - use.busy_start).sum()) for use in result.devices) / 1e6
     assert busy == pytest.approx(true["busy_ms"], rel=WITHIN, abs=1e-4)

@@ -212,3 +212,33 @@ def test_a_device_without_the_model_s_memory_while_requests_run_is_said() -> Non
     told = devices.measure([sampled("0", **held)], busy_spans=[(0, 9)])
     assert any("holds 1% of its memory while requests run" in note for note in told.notes)     # 500 of 80,000
     assert not any("while requests run:" in note for note in devices.measure([sampled("0", **held)]).notes)
+
+
+def test_a_clock_counts_at_the_moments_at_which_the_device_works() -> None:
+    """An idle device lowers its clock, whatever the requests do: two of five readings are of work."""
+    one = sampled(utilization=[0, 0.8, 0, 0.9, 0], core_clock=[345, 1980, 345, 1900, 345], core_clock_max=[1980] * 5,
+                  power=[80] * 5, power_limit=[700] * 5)
+    found = devices.measure([one], busy_spans=[(0, 10)])
+    assert "2 readings" in found.unknown["clock.core_fraction"]
+    more = sampled(utilization=[0, 0.8, 0.9, 0.9, 0], core_clock=[345, 1980, 1980, 1980, 345],
+                   core_clock_max=[1980] * 5)
+    assert values(devices.measure([more], busy_spans=[(0, 10)]))["clock.core_fraction"] == 1.0
+
+
+def test_a_device_that_reads_idle_throughout_has_no_clock_under_load() -> None:
+    idle = sampled(utilization=[0.0] * 4, core_clock=[345] * 4, core_clock_max=[1980] * 4, power=[80] * 4,
+                   power_limit=[700] * 4)
+    found = devices.measure([idle], busy_spans=[(0, 10)])
+    assert "clock.core_fraction" not in values(found)
+    assert "an idle one lowers its clocks" in found.unknown["clock.core_fraction"]
+    assert values(found)["power.draw_fraction"] == pytest.approx(80 / 700), "little power under load is a finding"
+
+
+def test_one_slow_device_among_peers_is_told_though_the_busiest_is_measured() -> None:
+    group = [sampled(str(i), utilization=[0.97 if i else 0.99] * 4, core_clock=[900 if i == 2 else 1980] * 4,
+                     core_clock_max=[1980] * 4) for i in range(4)]
+    found = devices.measure(group)
+    assert values(found)["clock.core_fraction"] == 1.0
+    assert any("of 4 devices at work device 2 at 900 MHz, the fastest at 1,980" in note for note in found.notes)
+    idle = [*group[:2], sampled("2", utilization=[0.0] * 4, core_clock=[345] * 4)]
+    assert not any("at work" in note for note in devices.measure(idle).notes)

@@ -93,3 +93,15 @@ def test_a_front_end_that_is_full_while_the_engine_gets_nothing_counts() -> None
 
 def test_nothing_gives_nothing() -> None:
     assert processes.measure([]) == Measured()
+
+
+@pytest.mark.parametrize(("cores", "named"), [
+    ({"1": 0.97, "2": 1.0}, "detokenizer"),      # a scheduler polls in a full core, and the other is full as well
+    ({"1": 0.7, "2": 1.0}, "scheduler"),         # not full
+    ({"1": 0.95, "2": 7.8}, "scheduler"),        # that is no polling
+])
+def test_of_full_processes_the_one_before_the_engine_is_named_since_the_engine_s_poll(cores, named) -> None:
+    found = values(processes.measure([sampled({pid: [value] * 3 for pid, value in cores.items()},
+                                              {"1": "detokenizer", "2": "scheduler"})]))
+    assert found["process.busiest_name"] == named
+    assert found["process.busiest_cpu_cores"] == pytest.approx(cores["1" if named == "detokenizer" else "2"])

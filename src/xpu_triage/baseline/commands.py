@@ -120,11 +120,24 @@ def _import(args: argparse.Namespace) -> int:
 
     for record in records:
         print(clean(f"{words(store.cell_of(record))}: {record.tool}, {record.completed or 'unknown'} requests"))
-        for line in (*record.definitions, *record.notes):
+        for line in (*record.definitions, *record.notes, *_limits(record)):
             print(clean(f"  {line}"))
     for line in failed:
         print(f"xpu-triage: {line}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _limits(record: BenchRecord) -> Iterator[str]:
+    """What the run cannot be asked for later."""
+    from .figures import MIN_TAIL_REQUESTS
+    from .resampling import MIN_REQUESTS
+
+    count = 0 if record.requests is None else len(record.requests)
+    if count < MIN_REQUESTS:
+        yield (f"times of {count or 'no'} single requests: nothing will be claimed against it, for a ratio gets an "
+               f"interval from {MIN_REQUESTS} on (vllm bench serve --save-detailed, or xpu-triage baseline record)")
+    elif count < MIN_TAIL_REQUESTS:
+        yield f"{count} requests: only a large change will show, and no tail is compared; 200 show 10 %"
 
 
 def _compare(args: argparse.Namespace) -> int:

@@ -39,7 +39,8 @@ MOST_NOTES = 6
 """Of the recordings themselves that are repeated: of both, and of each of the two."""
 
 POINTWISE = 0.05
-"""Of one interval alone: says where a change is once it is sure that there is one."""
+"""Of one interval alone. `SAME` rests on it: that all loads are the same takes every one of these intervals, so no
+more is needed of each for all together (intersection and union)."""
 
 MUST_MATCH = ("model", "device")
 MAY_DIFFER = ("engine", "engine_version", "client", "client_version")

@@ -32,6 +32,8 @@ class Kind(StrEnum):
     PREFILL = "prefill"
     QUEUE = "queue"
     QUEUE_OR_PREFILL = "queue or prefill"
+    ONE_OR_BOTH = "one stage or both"
+    """One is surely slower; the other is so by about as much, and not surely."""
     DECODE = "decode"
     KV_GROWTH = "KV growth"
     CONCURRENCY = "scheduling, KV or sampler"
@@ -155,6 +157,13 @@ def _placed(grid: Grid) -> tuple[Kind, str]:
         return _end_to_end(grid)
     if first and token:
         return _both_stages(grid)
+    if first and grid.as_much("itl", "ttft"):
+        return Kind.ONE_OR_BOTH, ("The first token comes later, and tokens are slower by about as much, though not "
+                                  "surely: the queue or prefill, or the device or the build. More requests a load "
+                                  "would tell.")
+    if token and grid.as_much("ttft", "itl"):
+        return Kind.ONE_OR_BOTH, ("Tokens are slower, and the first token comes later by about as much, though not "
+                                  "surely: decode, or the device or the build. More requests a load would tell.")
     if first:
         return _first_token(grid)
     if token:

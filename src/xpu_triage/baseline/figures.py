@@ -24,6 +24,9 @@ TAILS = {"ttft_tail": "ttft", "itl_tail": "itl", "e2e_tail": "e2e"}
 """The slowest tenth of the requests, and the metric that it is the tail of. Of the gaps between tokens it is each
 request's longest that counts: that is where one is held up."""
 
+_OF_GAPS = ("typical gap", "p50 itl", "mean itl")
+"""What a side is made of, where that is the time between two chunks."""
+
 TYPICAL = "typical request"
 """Mean of the middle half of the requests, on logarithms."""
 
@@ -49,14 +52,21 @@ _Way = Callable[[Sequence[BenchRecord]], Side | None]
 
 
 def common_side(metric: str, old: Sequence[BenchRecord], new: Sequence[BenchRecord]) -> tuple[Side, Side] | None:
-    """The metric of both, obtained alike: the first of the ways that both allow. None where there is none."""
+    """The metric of both, obtained alike: the first of the ways that both allow. None where there is none. A gap
+    between chunks stands for a token only where both recordings have as many tokens in a chunk."""
     if metric == "itl_tail" and not _chunks_alike(old, new):
         return None
     for way in _WAYS[metric]:
         a, b = way(old), way(new)
-        if a is not None and b is not None:
+        if a is not None and b is not None and (a.basis not in _OF_GAPS or _gaps_compare(a, b, old, new)):
             return a, b
     return None
+
+
+def _gaps_compare(a: Side, b: Side, old: Sequence[BenchRecord], new: Sequence[BenchRecord]) -> bool:
+    """Where chunks are not known in both there is a ratio, as long as nothing is claimed of it."""
+    claims = a.estimate is not None and b.estimate is not None
+    return _chunks_alike(old, new) or not (claims or _chunks_known(old, new))
 
 
 def client_lag_ms(records: Sequence[BenchRecord], tail: bool = False) -> float | None:
@@ -131,6 +141,10 @@ def _longest_gap(requests: Requests) -> Floats:
     if len(requests.itl_ms) != len(requests):
         return np.full(len(requests), np.nan)
     return np.array([gaps.max() if len(gaps) else np.nan for gaps in requests.itl_ms], dtype=float)
+
+
+def _chunks_known(old: Sequence[BenchRecord], new: Sequence[BenchRecord]) -> bool:
+    return all(gaps_a_token(record) for record in (*old, *new))
 
 
 def _chunks_alike(old: Sequence[BenchRecord], new: Sequence[BenchRecord]) -> bool:

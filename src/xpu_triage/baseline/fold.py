@@ -1,4 +1,4 @@
-"""A baseline folded into a diagnosis: the rate that the same load once had, and what has become slower since.
+"""A baseline folded into a diagnosis: the rate that the same load once had, and how much slower it is since.
 
 The reference is the rate of the baseline's load that is the present one: requests in flight and lengths within
 `loads.SAME`, for a throughput moves with each of them. Where no load is that near nothing is taken, and what to record
@@ -12,20 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import geometric_mean
 
-from ..errors import UnusableInput
-from ..roofline import devices
 from ..signals import Signal
 from ..telemetry.measured import Measured
 from ..text import clean
 from ..units import figure, show
 from . import signals as bench
-from .compare import Comparison, State, compare
+from .against import Against, against
+from .compare import Comparison, State
 from .dimension import dimension
 from .figures import TAILS
 from .limit import PER_REQUEST, step_of
 from .loads import SAME, alike, unlike, words
-from .records import BenchRecord, Environment
-from .store import Baseline, Cell, baseline
+from .records import BenchRecord
+from .slowdown import LEAST, MOST
+from .store import Baseline, Cell
 
 REFERENCE = "serving.reference_tokens_per_s"
 DECODE, ONE_REQUEST = "serving.decode_tokens_per_s", "serving.request_decode_tokens_per_s"
@@ -73,24 +73,29 @@ class _Load:
         return Cell(self.concurrency, self.request_rate, self.prompt_tokens, self.output_tokens)
 
 
-def fold(kept: Baseline, signals: Mapping[str, Signal], records: Sequence[BenchRecord] = (), *, device: str = ""
-         ) -> Measured:
-    """`serving.reference_tokens_per_s` of the load that `signals` and `records` describe, and notes: which latency is
-    how many times that of the baseline, and which dimension got worse where `records` are of loads that it has.
+def fold(kept: Baseline, signals: Mapping[str, Signal], records: Sequence[BenchRecord] = (), *, device: str = "",
+         held: Against | None = None) -> Measured:
+    """`serving.reference_tokens_per_s` of the load that `signals` and `records` describe; how much slower the loads of
+    `records` are, at least and at most (`latency.baseline_*_ratio`); and notes: which latency is how many times that of
+    the baseline, and which dimension got worse where `records` are of loads that it has.
 
-    `device` is the product name that the evidence gives, empty for unknown. What a person typed as the reference stays.
-    A baseline of another model or device gives nothing but a note that says so.
+    `device` is the product name that the evidence gives, empty for unknown. `held`: what `against` gave for the same,
+    where that is known. What a person typed as the reference stays. A baseline of another model or device gives nothing
+    but a note that says so.
     """
     out = _Out(kept.source)
-    if other := _another(kept.environment, records, device):
-        out.notes.append(f"the baseline is not used: {other}")
-        _cannot(out, signals, f"the baseline is of something else: {other}")
+    held = held if held is not None else against(kept, records, device=device)
+    if held.other:
+        out.notes.append(f"the baseline is not used: {held.other}")
+        for name in (REFERENCE, LEAST, MOST):
+            _cannot(out, signals, f"the baseline is of something else: {held.other}", name)
         return out.measured()
-    out.notes += _cannot_tell(kept.environment, records, device)
+    out.notes += held.notes
     load = _present(signals, records)
     if load.assumed:
         out.notes.append(load.assumed)
-    comparison = _compared(kept, records, out)
+    comparison = held.comparison
+    _slowdown(held, signals, out)
     cells = _matching(kept, load)
     other = next((why for cell in cells if load.record is not None
                   and (why := unlike(kept.cells[cell], [load.record]))), "")
@@ -103,53 +108,14 @@ def fold(kept: Baseline, signals: Mapping[str, Signal], records: Sequence[BenchR
         _cannot(out, signals, f"the baseline's {words(cells[0])} is another load: {other}")
     elif comparison is not None and (here := next((cell for cell in cells if cell in comparison.cells), None)):
         _entries(comparison, here, out)
-        if better := _elsewhere(comparison, here):
-            _cannot(out, signals, better)
-        else:
-            _reference(kept, [here], signals, out, _slower(comparison))
+        _elsewhere(held, here, out)
+        _reference(kept, [here], signals, out, _doubted(held))
     else:
         slower = _latencies(kept, cells, load, signals, out)
-        _reference(kept, cells, signals, out, slower or ("" if comparison is None else _slower(comparison)))
+        _reference(kept, cells, signals, out, slower or _doubted(held))
     if comparison is not None:
         _dimension(comparison, out)
     return out.measured()
-
-
-def _another(was: Environment, records: Sequence[BenchRecord], device: str) -> str:
-    """Why the baseline is of something else; empty where it is not known to be."""
-    for record in records:
-        now = record.environment
-        if was.model and now.model and not _one_model(was.model, now.model):
-            return f"it is of model {was.model}, and {now.model} runs"
-    for named in (device, *(record.environment.device for record in records)):
-        if was.device and named and _one_device(was.device, named) is False:
-            return f"it was recorded on {was.device}, and this is {named}"
-    return ""
-
-
-def _cannot_tell(was: Environment, records: Sequence[BenchRecord], device: str) -> list[str]:
-    """What is taken as the same without being known to be."""
-    models = [record.environment.model for record in records if record.environment.model]
-    names = [name for name in (device, *(record.environment.device for record in records)) if name]
-    missing = [part for part, known in (
-        ("model", was.model and models),
-        ("device", was.device and any(_one_device(was.device, name) for name in names))) if not known]
-    return [f"whether the baseline is of the same {' and '.join(missing)} is not known: it is taken so, as it was "
-            "given"] if missing else []
-
-
-def _one_model(a: str, b: str) -> bool:
-    """A model is served under its path or under its name alone; two paths are two models, as in `compare`."""
-    a, b = a.casefold().rstrip("/"), b.casefold().rstrip("/")
-    return a == b or (("/" in a) != ("/" in b) and a.rpartition("/")[2] == b.rpartition("/")[2])
-
-
-def _one_device(a: str, b: str) -> bool | None:
-    """By name, or by what both are in the table of peaks; None where it cannot be told."""
-    if a.casefold().split() == b.casefold().split():
-        return True
-    one, other = devices.by_name(a), devices.by_name(b)
-    return None if one is None or other is None else one == other
 
 
 def _present(signals: Mapping[str, Signal], records: Sequence[BenchRecord]) -> _Load:
@@ -163,7 +129,16 @@ def _present(signals: Mapping[str, Signal], records: Sequence[BenchRecord]) -> _
     rate, prompt = _number(signals, "serving.offered_requests_per_s"), _number(signals, "serving.prompt_tokens")
     same = [record for record in records if record.output_tokens is not None
             and alike(bench.in_flight(record), concurrency) and alike(record.prompt_tokens, prompt)]
-    return _Load(concurrency, rate, prompt, same[0].output_tokens if same else None, same[0] if same else None, assumed)
+    of = max(same, key=lambda record: _figures_of(record, signals), default=None)
+    return _Load(concurrency, rate, prompt, None if of is None else of.output_tokens, of, assumed)
+
+
+def _figures_of(record: BenchRecord, signals: Mapping[str, Signal]) -> int:
+    """How many of the signals are this record's: loads that differ by the length of their answers alone have others."""
+    pairs = ((DECODE, record.output_tokens_per_s), ("latency.e2e_ms", record.stat("e2e").p50),
+             ("latency.ttft_ms", record.stat("ttft").p50))
+    return sum(value is not None and (now := _number(signals, name)) is not None
+               and math.isclose(now, value, rel_tol=1e-5) for name, value in pairs)
 
 
 def _matching(kept: Baseline, load: _Load) -> list[Cell]:
@@ -213,8 +188,8 @@ def _cells(kept: Baseline) -> str:
 def _reference(kept: Baseline, cells: Sequence[Cell], signals: Mapping[str, Signal], out: _Out, slower: str) -> None:
     """The rate of all requests; that of one where the evidence has only such a rate, for the two are compared.
 
-    `slower` says what is slower than in the baseline: a rate that is as it was would then read as an all-clear, and is
-    held back."""
+    `slower` says what may be slower than in the baseline without being surely so, for which there is no signal: a rate
+    that is as it was would then read as an all-clear, and is held back."""
     single = DECODE not in signals and ONE_REQUEST in signals
     rates = {cell: rate for cell in cells if (rate := _rate(kept.cells[cell], single)) is not None}
     if not rates:
@@ -262,20 +237,39 @@ def _paced(record: BenchRecord) -> bool:
         record.requests_per_s is None or record.requests_per_s >= SATURATED * record.request_rate)
 
 
-def _slower(comparison: Comparison) -> str:
-    """What is slower than before, or may be: surely, or by as much as is worth saying where nothing rules it out. Empty
-    for nothing."""
-    def doubted(state: State, effect: float) -> bool:
-        return state is State.WORSE or (state not in (State.SAME, State.BETTER) and effect >= math.log(WORTH_SAYING))
+def _slowdown(held: Against, signals: Mapping[str, Signal], out: _Out) -> None:
+    """How much slower the loads of the comparison are, at least and at most."""
+    if held.slowdown is None:
+        for name in (LEAST, MOST):
+            _cannot(out, signals, held.why, name)
+        return
+    for name, bound in ((LEAST, held.slowdown.least), (MOST, held.slowdown.most)):
+        if bound.ratio is None or not math.isfinite(bound.ratio):
+            _cannot(out, signals, bound.where, name)
+        elif name not in signals:
+            value = float(f"{bound.ratio:.6g}")
+            out.signals.append(Signal(name, value, "bench", f"against the baseline: {bound.where}", out.source))
 
-    # An open tail is open nearly always: of the tails only what is sure counts, or what has no interval at all.
-    found = [entry for entry in comparison.entries if doubted(entry.state, entry.effect)
+
+def _doubted(held: Against) -> str:
+    """What may be slower than before by as much as is worth saying, where nothing rules it out and nothing is surely
+    slower. Empty for nothing."""
+    comparison = held.comparison
+    if comparison is None or (held.slowdown is not None and held.slowdown.sure):
+        return ""
+    # An open tail is open nearly always: of the tails only what has no interval at all counts.
+    found = [entry for entry in comparison.entries if entry.effect >= math.log(WORTH_SAYING)
+             and entry.state not in (State.SAME, State.BETTER)
              and not (entry.metric in TAILS and entry.state is State.UNCLEAR)]
     if found:
-        worst = max(found, key=lambda entry: (entry.state is State.WORSE, entry.metric not in TAILS, entry.effect))
-        return f"{worst.metric} × {worst.ratio:,.3g} at {words(worst.cell)} ({worst.state})"
+        worst = max(found, key=lambda entry: (entry.metric not in TAILS, entry.effect))
+        return f"{worst.metric} × {worst.ratio:,.3g} at {words(worst.cell)} ({_state(worst.state)})"
     verdict = dimension(comparison)
     return f"the comparison says: {verdict.kind}" if verdict.regression else ""
+
+
+def _state(state: State) -> str:
+    return "no interval" if state is State.UNKNOWN else str(state)
 
 
 def _latencies(kept: Baseline, cells: Sequence[Cell], load: _Load, signals: Mapping[str, Signal], out: _Out) -> str:
@@ -321,32 +315,21 @@ def _before(kept: Baseline, cell: Cell, name: str, load: _Load) -> float | None:
     return _number({signal.name: signal for signal in bench.measure(records).signals}, name)
 
 
-def _compared(kept: Baseline, records: Sequence[BenchRecord], out: _Out) -> Comparison | None:
-    usable = [record for record in records if record.completed != 0]
-    if not usable:
-        return None
-    try:
-        return compare(kept, baseline(usable, source=usable[0].source), anyway=True)  # what both are was looked at
-    except UnusableInput as error:
-        out.notes.append(f"not compared with the baseline: {error}")
-        return None
-
-
 def _entries(comparison: Comparison, here: Cell, out: _Out) -> None:
     """The present load as the comparison has it, which knows how sure each ratio is."""
-    told = [f"{entry.metric} × {entry.ratio:.2f} ({entry.state})" for entry in comparison.entries if entry.cell == here]
+    told = [f"{entry.metric} × {entry.ratio:.2f} ({_state(entry.state)})" for entry in comparison.entries
+            if entry.cell == here]
     out.notes.append(f"at {words(here)}, now ÷ baseline: {', '.join(told)}")
 
 
-def _elsewhere(comparison: Comparison, here: Cell) -> str:
-    """Why the present load's rate would mislead: it is as it was, and others are slower. Empty where it would not."""
-    found = dimension(comparison)
-    worse = comparison.with_state(State.WORSE)
-    if not found.regression or not worse or any(entry.cell == here for entry in worse):
-        return ""
-    worst = max(worse, key=lambda entry: entry.effect)
-    return (f"the figures are of {words(here)}, which is not surely slower than it was, and {words(worst.cell)} is: "
-            "give the result of that load alone")
+def _elsewhere(held: Against, here: Cell, out: _Out) -> None:
+    """That the figures are of a load that is as it was, where another is surely slower."""
+    comparison, slow = held.comparison, held.slowdown
+    if comparison is None or slow is None or not slow.sure or slow.least.cell in (here, None):
+        return
+    if not any(entry.cell == here for entry in comparison.with_state(State.WORSE)):
+        out.notes.append(f"the figures are of {words(here)}, which is not surely slower than it was, and "
+                         f"{slow.least.where} is: give the result of that load alone")
 
 
 def _dimension(comparison: Comparison, out: _Out) -> None:
@@ -362,9 +345,9 @@ def _dimension(comparison: Comparison, out: _Out) -> None:
     out.notes += (*comparison.course, *comparison.notes)
 
 
-def _cannot(out: _Out, signals: Mapping[str, Signal], why: str) -> None:
-    if REFERENCE not in signals:
-        out.unknown.setdefault(REFERENCE, clean(why))
+def _cannot(out: _Out, signals: Mapping[str, Signal], why: str, name: str = REFERENCE) -> None:
+    if name not in signals:
+        out.unknown.setdefault(name, clean(why))
 
 
 def _number(signals: Mapping[str, Signal], name: str) -> float | None:

@@ -22,6 +22,8 @@ FAR = 8.0
 
 MAX_ASKED = 3
 
+_OPEN = (State.UNCLEAR, State.UNKNOWN)
+
 DIMENSIONS = ("concurrency", "prompt_tokens", "output_tokens")
 
 
@@ -63,6 +65,16 @@ class Grid:
         cells = [cell for cell in self.worse(metric) if self._lowest is None or cell.concurrency == self._lowest]
         sure = any(p.metric == metric and p.state is State.WORSE for p in self._c.pooled)
         return bool(cells) or (sure and not self.worse(metric))
+
+    def as_much(self, metric: str, slower: str) -> bool:
+        """Whether a metric that no load allows a claim of is up by half as much or more as one that is slower for sure,
+        where fewest requests run: it is noise that hides it, and not that it is as before."""
+        cells = [cell for cell in self.worse(slower) if self._lowest is None or cell.concurrency == self._lowest]
+        pairs = [(one, other) for cell in cells if (one := self._c.entry(cell, metric)) is not None
+                 and (other := self._c.entry(cell, slower)) is not None]
+        if not pairs or self.ruled_out(metric) or any(one.state not in _OPEN for one, _ in pairs):
+            return False
+        return 2 * sum(one.effect for one, _ in pairs) >= sum(other.effect for _, other in pairs)
 
     def lowest_is_only_one(self) -> bool:
         return len(self._levels("concurrency")) < 2

@@ -1,7 +1,8 @@
 """Signals of benchmark results: what clients measured under one load.
 
 Figures of one sheet belong to the same load. Of several runs the one with most requests in flight is taken, the
-longest prompts among those: it is where a service hurts, and the reader is told which one it was.
+longest prompts among those, for it is where a service hurts; where a baseline knows better, the one that is surely
+slower than it was. The reader is told which one it is.
 """
 
 from __future__ import annotations
@@ -28,12 +29,17 @@ SAME_LENGTH = 1.05
 """Larger ÷ smaller of two lengths, a mean and a median of one workload: they are one load."""
 
 
-def measure(records: Sequence[BenchRecord]) -> Measured:
-    """`latency.*`, `serving.*` and `client.*` of the load with most requests in flight."""
+MOST_NAMED = 4
+"""Of the loads that are not used."""
+
+
+def measure(records: Sequence[BenchRecord], speaks: BenchRecord | None = None) -> Measured:
+    """`latency.*`, `serving.*` and `client.*` of one load: that of `speaks`, the one of `records` that is surely slower
+    than in a baseline; else of the one with most requests in flight."""
     usable = [record for record in records if record.completed != 0]
     if not usable:
         return Measured(notes=("no benchmark run with completed requests",) if records else ())
-    lead = max(usable, key=_rank)
+    lead = speaks if speaks is not None else heaviest(usable)
     run = [record for record in usable if _same_run(record, lead)]
     run.sort(key=lambda record: (record.requests is None, record is not lead))
     out = _Findings(tuple(run), _words(run))
@@ -41,8 +47,14 @@ def measure(records: Sequence[BenchRecord]) -> Measured:
     _gaps(out)
     _per_token(out)
     _load(out)
-    _others(out, usable)
+    _others(out, usable, "surely slower than in the baseline, by most of all" if speaks is not None else
+            "the heaviest load")
     return out.measured()
+
+
+def heaviest(records: Sequence[BenchRecord]) -> BenchRecord:
+    """Of one run or more the one with most requests in flight, of those that mostly worked."""
+    return max(records, key=_rank)
 
 
 def in_flight(record: BenchRecord) -> float | None:
@@ -176,14 +188,17 @@ def _load(out: _Findings) -> None:
         out.notes.append(f"{failed.failed:,} of {total:,} requests failed: all figures are of the others")
 
 
-def _others(out: _Findings, records: Sequence[BenchRecord]) -> None:
+def _others(out: _Findings, records: Sequence[BenchRecord], why: str) -> None:
     for record in out.run:
         out.notes += record.definitions
     left = [record for record in records if not any(record is one for one in out.run)]
     if left:
-        loads = ", ".join(dict.fromkeys(_load_words(record) for record in left))
-        out.notes.append(f"{len(left):,} other {'run' if len(left) == 1 else 'runs'} not used, figures of one sheet "
-                         f"belong to the same load: {loads}")
+        named = list(dict.fromkeys(_load_words(record) for record in left))
+        more = [f"and {len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
+        loads = "; ".join((*named[:MOST_NAMED], *more))
+        others = f"{len(left):,} other {'run' if len(left) == 1 else 'runs'} not used"
+        out.notes.append(f"the figures are of {_load_words(out.run[0])}: {why}; {others}, figures of one sheet belong "
+                         f"to the same load: {loads}")
     if {_load_of(record) for record in left} - {_load_of(record) for record in out.run}:
         out.miss("step.fixed_ms", "the time per token at batch size 0 still holds the reading of the weights, which "
                                   "shrinks with the model: it takes runs of two models")

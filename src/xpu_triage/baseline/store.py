@@ -24,7 +24,7 @@ import numpy as np
 from ..errors import UnusableInput
 from ..evidence.chunks import pieces
 from ..text import clean
-from .records import LATENCIES, BenchRecord, Environment, Floats, Requests, Stat
+from .records import LATENCIES, BenchRecord, Environment, Floats, Requests, Stat, units_doubted
 
 SCHEMA = 1
 
@@ -33,10 +33,6 @@ MAX_BYTES = 512 << 20
 
 SERVER_PARTS = ("model", "engine", "engine_version", "device")
 """Of an environment, what has to be one in a file. Clients may differ."""
-
-MOST_OFF = 100.0
-"""Requests in flight as they add up ÷ as they were kept, or the other way round: units differ by 1,000, and waits of a
-client between requests or a long end of the run by less than this."""
 
 _COLUMNS = {"ttft_ms": 3, "e2e_ms": 3, "tpot_ms": 3, "prompt_tokens": 0, "output_tokens": 0, "start_s": 6}
 """Of the requests, and the decimals that are kept."""
@@ -97,23 +93,6 @@ def baseline(records: Sequence[BenchRecord], *, source: str = "", recorded: str 
         client, version = clients.pop()
         together = replace(together, client=client, client_version=version)
     return Baseline(together, tuple(records), source, recorded)
-
-
-def units_doubted(record: BenchRecord) -> str:
-    """Why durations, their number and the run's own length cannot be of the units that they are given in: by Little's
-    law durations add up to requests in flight × the run. Empty where they can, or where one is unknown."""
-    each = record.stat("e2e").mean or record.stat("e2e").p50
-    if not each or not record.duration_s or not record.completed or not record.concurrency:
-        return ""
-    flying = record.completed * each / 1000 / record.duration_s
-    kept = min(record.concurrency, record.completed)
-    if not math.isfinite(flying) or kept <= 0 or record.duration_s < 0:
-        return ""
-    too_few = record.request_rate is None and flying < kept / MOST_OFF  # a rate may keep fewer in flight
-    if not too_few and flying <= kept * MOST_OFF:
-        return ""
-    return (f"units contradict each other: {record.completed:,} requests of {each:,.4g} ms in "
-            f"{record.duration_s:,.4g} s are {flying:,.3g} in flight, and {record.concurrency:,.4g} were kept")
 
 
 def save(path: str | PathLike[str], records: Sequence[BenchRecord], *, recorded: str = "") -> None:

@@ -26,7 +26,8 @@ STYLES = {State.WORSE: "bold red", State.BETTER: "green", State.CLIENT: "magenta
 _MARKS = {State.WORSE: "!", State.BETTER: "+", State.CLIENT: "c", State.UNCLEAR: "?", State.UNKNOWN: "·"}
 _KEY = ("! worse for sure  + better for sure  ? too noisy to rule out 10 %, of the slowest tenth a doubling  "
         "c the client was late  · no interval. Ratios new ÷ old, in brackets where it lies (all of them at once in "
-        "99 of 100)")
+        "99 of 100). Without a mark: 10 % (a doubling) is ruled out, by the ratio's own interval of 95 %, which is "
+        "narrower than the one shown")
 
 
 def parts(comparison: Comparison, verdict: Dimension) -> Iterator[RenderableType]:

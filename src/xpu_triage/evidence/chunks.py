@@ -44,6 +44,19 @@ def pieces(path: Path, notes: list[str], progress: Progress | None = None) -> It
             yield from raw
 
 
+def small_file(path: Path, most_bytes: int, what: str) -> bytes:
+    """All of a small file, as it lies there. Raises UnusableInput where it is larger than `what` (`an evidence sheet`)
+    may be, or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(most_bytes + 1)
+    except OSError as error:
+        raise UnusableInput(f"cannot be read: {error.strerror or error}", where=path) from None
+    if len(raw) > most_bytes:
+        raise UnusableInput(f"{what} has at most {most_bytes:,} bytes", where=path)
+    return raw
+
+
 def is_gzip(head: bytes) -> bool:
     return head[:2] == b"\x1f\x8b"
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import UnusableInput
 from ..samples import MAX_READINGS, EngineLog, Fact, Floats
-from ..text import clean
+from ..text import clean, counted
 from . import engine_lines as known
 from .lines import lines
 
@@ -296,7 +296,7 @@ class _Log:
         if self._counts["compiles"]:
             self._say("warmup.compiles", str(self._counts["compiles"]))
         if self._counts["dummy"]:
-            notes.append(f"{self._counts['dummy']:,} iterations of a rank without requests are left out")
+            notes.append(f"{counted(self._counts['dummy'], 'iteration')} of a rank without requests left out")
         iterations = self._table("iterations", self.iterations, ITERATION_COLUMNS, notes)
         stats = self._table("stats", self.stats, STATS_COLUMNS, notes)
         facts = tuple(Fact("log", "", name, value) for name, counts in sorted(self.said.items())

@@ -1,6 +1,6 @@
 """How one trace event is decoded: the fields asked for, and what is made of one that is not quite JSON.
 
-Two things vary between files and cost time, so they are asked for only where a file has them (`Dialect`)."""
+Three things vary between files and cost time, so they are asked for only where a file has them (`Dialect`)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 NO_TIME = float("nan")
+GROUP = "Process Group Name"
 
 
 class Dialect(NamedTuple):
@@ -21,6 +22,8 @@ class Dialect(NamedTuple):
     written."""
     old: bool = False
     """Device rows carry the link to their operator as `external id`, in lower case (torch 1.9)."""
+    grouped: bool = False
+    """Collectives name their process group and how much they exchange (torch 2.3 and newer)."""
 
 
 class Args(msgspec.Struct, gc=False):
@@ -36,6 +39,11 @@ class OldArgs(Args, gc=False):
     def __post_init__(self) -> None:
         if self.old_external != -1:
             self.external = self.old_external
+
+
+class GroupedArgs(Args, gc=False):
+    group: str | int = msgspec.field(name=GROUP, default="")
+    elements: int = msgspec.field(name="In msg nelems", default=-1)
 
 
 class Event(Protocol):
@@ -54,7 +62,7 @@ class Event(Protocol):
 
 @cache
 def _struct(dialect: Dialect) -> type[Any]:
-    args = OldArgs if dialect.old else Args
+    args = OldArgs if dialect.old else GroupedArgs if dialect.grouped else Args
     return msgspec.defstruct("Event", [
         ("ph", str, ""), ("cat", str, ""), ("name", str, ""), ("pid", int | str, ""), ("tid", int | str, ""),
         ("ts", Any if dialect.exact else float, NO_TIME), ("dur", float, NO_TIME), ("args", args | None, None),
@@ -100,11 +108,14 @@ def lenient(text: bytes, dialect: Dialect) -> Event | None:
     args = found.get("args")
     args = args if isinstance(args, dict) else {}
     external = args.get("external id", args.get("External id"))
+    ids = _integer(args.get("correlation")), _integer(external)
+    group = args.get(GROUP)
     event: Event = _struct(dialect)(
         *("" if found.get(key) is None else str(found[key]) for key in ("ph", "cat", "name")),
         *(lane if isinstance(lane := found.get(key), int | str) else str(lane) for key in ("pid", "tid")),
         ts=_time(found.get("ts"), dialect), dur=_number(found.get("dur"), NO_TIME),
-        args=Args(_integer(args.get("correlation")), _integer(external)))
+        args=GroupedArgs(*ids, group if isinstance(group, str | int) else "", _integer(args.get("In msg nelems")))
+        if dialect.grouped else Args(*ids))
     return event
 
 

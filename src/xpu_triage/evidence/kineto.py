@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UnusableInput
-from ..text import clean
-from ..trace import FIRST_DEVICE_KIND, Counts, Ints, Kind, Trace
+from ..text import clean, counted, shorten
+from ..trace import FIRST_DEVICE_KIND, LONGEST_GROUP, Counts, Exchange, Ints, Kind, Trace
 from . import json_stream, linking
 from .categories import REPEATED, UNPLACED, device_kind
 from .chunks import Progress, pieces
 from .json_stream import EventStream
 from .rows import COLUMNS, Codes, Rows
+from .times import since_1970
 
 TODO = "Give a trace written by torch.profiler (.json or .json.gz)"
 
@@ -114,8 +115,10 @@ def _trace(path: Path, rows: Rows, stream: EventStream, notes: list[str]) -> Tra
     for name in COLUMNS:
         column[name] = column[name][order]
     del order, place, kept, unplaced
-    column["start"] -= column["start"][0]
-    return _assemble(path, column, kind, rows, stream, counts, notes, incomplete)
+    first = int(column["start"][0])
+    column["start"] -= first
+    began = since_1970(first, stream.meta.get("baseTimeNanoseconds"))
+    return _assemble(path, column, kind, rows, stream, counts, notes, incomplete, began)
 
 
 MANY_ROWS = 20
@@ -136,7 +139,7 @@ def _strays(start: Ints, place: NDArray[np.int8]) -> Ints:
 
 
 def _assemble(path: Path, column: dict[str, Ints], kind: NDArray[np.int8], rows: Rows, stream: EventStream,
-              counts: Counts, notes: list[str], incomplete: bool) -> Trace:
+              counts: Counts, notes: list[str], incomplete: bool, began: int | None) -> Trace:
     start, dur, lane = column.pop("start"), column.pop("dur"), column.pop("lane")
     name, names = _names(rows, column.pop("key"))
     label = _Labels(rows, stream.meta)
@@ -151,6 +154,7 @@ def _assemble(path: Path, column: dict[str, Ints], kind: NDArray[np.int8], rows:
     correlation = column.pop("correlation")
     launch = linking.launches(kind, start, device, process, correlation, column.pop("external"))
     del process
+    exchange, exchanges = _exchanges(rows, column.pop("exchange"))
     end = start + dur
     return Trace(
         start=start, dur=dur, name=name, kind=kind, device=device, stream=stream_of, thread=thread,
@@ -158,7 +162,9 @@ def _assemble(path: Path, column: dict[str, Ints], kind: NDArray[np.int8], rows:
         blocking=linking.blocking_calls(kind, end, name, names, launch),
         names=names, devices=devices, streams=streams, threads=threads, counts=counts,
         notes=tuple(_all_notes(notes, rows, stream, counts, last_start=int(start[-1]))),
-        incomplete=incomplete, meta=stream.meta, source=str(path), format=f"kineto {_backend(rows, names)}")
+        incomplete=incomplete, meta=stream.meta, began=began, exchange=exchange,
+        exchanges=exchanges, source=str(path),
+        format=f"kineto {_backend(rows, names)}")
 
 
 def _names(rows: Rows, key: Ints) -> tuple[NDArray[np.int32], tuple[str, ...]]:
@@ -169,6 +175,14 @@ def _names(rows: Rows, key: Ints) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     of_key = np.array([codes.setdefault(clean(name), len(codes)) if use else -1
                        for (_, name), use in zip(rows.keys, used.tolist(), strict=True)], np.int32)
     return of_key[key], tuple(codes)
+
+
+def _exchanges(rows: Rows, code: Ints) -> tuple[NDArray[np.int32], tuple[Exchange, ...]]:
+    """As `Trace` has them."""
+    if not len(rows.exchanges):
+        return np.zeros(0, np.int32), ()
+    return code.astype(np.int32), tuple(Exchange(clean(shorten(str(group), LONGEST_GROUP)), elements)
+                                        for group, elements in rows.exchanges)
 
 
 def _codes(lane: Ints, mask: NDArray[np.bool_], owner: list[_Owner],
@@ -253,15 +267,17 @@ def _all_notes(notes: list[str], rows: Rows, stream: EventStream, counts: Counts
         out.append(f"the file breaks off after byte {stream.cut_at:,} of its text: read up to there, the last"
                    f" event starts at {last_start / 1e6:,.3f} ms")
     if counts.unreadable:
-        out.append(f"{counts.unreadable:,} events could not be read: left out")
+        out.append(f"{counted(counts.unreadable, 'event')} could not be read: left out")
     if rows.negative:
-        out.append(f"{rows.negative:,} events have a negative duration: taken as 0")
+        out.append(f"{counted(rows.negative, 'event has', 'events have')} a negative duration: taken as 0")
     if counts.unmatched:
-        out.append(f"{counts.unmatched:,} events begin or end without their counterpart: left out")
+        lone = counted(counts.unmatched, "event begins or ends", "events begin or end")
+        out.append(f"{lone} without counterpart: left out")
     out += [f"the unknown category {clean(category)!r} was taken for device work: its rows name a stream and"
             " their launch, or lie on a device's lane" for category in sorted(rows.as_device)]
     if counts.unplaced:
-        out.append(f"{counts.unplaced:,} complete events are of unknown category: left out"
+        strange = counted(counts.unplaced, "complete event is", "complete events are")
+        out.append(f"{strange} of unknown category: left out"
                    f" ({', '.join(counts.unknown_categories[:6])})")
     return out
 

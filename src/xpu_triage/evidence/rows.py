@@ -9,19 +9,22 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..trace import Ints
+from ..trace import Ints, Kind
 from . import times
 from .categories import UNPLACED, device_kind, place
-from .events import Args, Dialect, Event
+from .events import GROUP, Args, Dialect, Event
 
-COLUMNS = ("start", "dur", "key", "lane", "correlation", "external")
+COLUMNS = ("start", "dur", "key", "lane", "correlation", "external", "exchange")
+_SHORT = ("key", "lane", "exchange")
 
 _FLOAT_ROW, _INT_ROW = (np.dtype([("key", "<i4"), ("lane", "<i4"), ("ts", ts), ("dur", "<f8"),
                                   ("correlation", "<i8"), ("external", "<i8")]) for ts in ("<f8", "<i8"))
 _PAIR = np.dtype([(name, "<i8") for name in COLUMNS])
-_pack_float, _pack_int, _pack_pair = (struct.Struct(form).pack for form in ("<iiddqq", "<iiqdqq", "<qqqqqq"))
+_GROUPED = f'"{GROUP}"'.encode()
+_pack_float, _pack_int, _pack_pair = (struct.Struct(form).pack for form in ("<iiddqq", "<iiqdqq", "<qqqqqqq"))
 _PENDING_BATCHES = 64                   # of rows that are collected before they become columns
 _NO_ARGS = Args()
+_NONE = np.zeros(0, np.int32)
 _NEAR = 64                              # begins that are looked at for the name of an end
 _ID = (1 << 63) - 1                     # ids are compared for equality only: larger ones are folded
 _OLD_CATEGORIES = {"Operator", "Runtime", "Kernel", "Memcpy", "Memset"}
@@ -59,6 +62,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.keys, self.lanes = Codes(), Codes()        # (category, name); (pid, tid)
+        self.exchanges = Codes()                        # (process group, elements)
         self.places: list[int] = []                     # a Kind, REPEATED or UNPLACED for each key
         self.as_device: set[str] = set()                # unknown categories that are device rows
         self.process_names: dict[str, set[str]] = {}
@@ -66,24 +70,28 @@ class Rows:
         self.events = self.unreadable = self.unmatched = self.negative = 0
         self._parts: dict[str, list[Ints]] = {name: [] for name in COLUMNS}
         self._pending: list[bytes] = []
+        self._pending_exchange: list[Any] = []
         self._pending_type = _FLOAT_ROW
         self._as_written = False                        # exact times are not all integers
         self._open: dict[tuple[Any, Any], list[Event]] = {}
         self._pairs = bytearray()
         self._probed: set[str] = set()
+        self._collectives = False                       # seen on a device: to look for their groups costs a little
 
     def take(self, events: list[Event], text: bytes | memoryview, dialect: Dialect) -> Dialect:
         """See `json_stream.Sink`."""
         packed = self._packed(events, dialect)
         fresh = self.keys.fresh
         if fresh and not dialect.old and any(category in _OLD_CATEGORIES for category, _ in fresh):
-            return dialect._replace(old=True)
+            return dialect._replace(old=True, grouped=False)
         if not dialect.exact:
             us = np.frombuffer(packed, _FLOAT_ROW)["ts"]
             if (np.abs(us) >= times.FLOAT_LIMIT_US).any():
                 return dialect._replace(exact=True)
         if fresh:
             self._place(text)
+        if self._collectives and not dialect.grouped and not dialect.old and _GROUPED in bytes(text):
+            return dialect._replace(grouped=True)
         self.events += len(events)
         self._collect(packed, dialect, events)
         if len(packed) < _FLOAT_ROW.itemsize * len(events):
@@ -125,26 +133,39 @@ class Rows:
             self._flush()
         if self._as_written:
             start, usable = times.from_written([event.ts for event in events if event.ph == "X"])
-            self._add(np.frombuffer(packed, row), start, usable)
+            self._add(np.frombuffer(packed, row), start, usable, self._exchange(events, dialect, len(start)))
         else:
             self._pending.append(packed)
+            self._pending_exchange.append(self._exchange(events, dialect, len(packed) // row.itemsize))
             self._pending_type = row
+
+    def _exchange(self, events: list[Event], dialect: Dialect, count: int) -> Any:
+        """int32, codes of `exchanges` of the complete events, of which there are `count`; -1 where one tells of none.
+        """
+        if not dialect.grouped:
+            return np.full(count, -1, np.int32)
+        codes = self.exchanges
+        return np.array([codes[a.group, a.elements] if (a := e.args) and a.group != "" else -1
+                         for e in events if e.ph == "X"], np.int32)
 
     def _flush(self) -> None:
         rows = np.frombuffer(b"".join(self._pending), self._pending_type)
+        exchange = np.concatenate([_NONE, *self._pending_exchange])
         self._pending.clear()
+        self._pending_exchange.clear()
         to_ns = times.from_floats if self._pending_type == _FLOAT_ROW else times.from_integers
-        self._add(rows, *to_ns(rows["ts"]))
+        self._add(rows, *to_ns(rows["ts"]), exchange)
 
-    def _add(self, rows: Any, start: Ints, usable: Any) -> None:
+    def _add(self, rows: Any, start: Ints, usable: Any, exchange: Any) -> None:
         dur = rows["dur"]
         self.negative += int((dur < 0).sum())
         usable = usable & (dur < times.FLOAT_LIMIT_US)      # False for NaN
         self.unreadable += int((~usable).sum())
         dur = np.rint(np.clip(dur, 0, times.FLOAT_LIMIT_US) * 1000)
         for name in COLUMNS:
-            column = start if name == "start" else dur if name == "dur" else rows[name]
-            self._parts[name].append(column[usable].astype(np.int32 if name in ("key", "lane") else np.int64))
+            column = {"start": start, "dur": dur, "exchange": exchange}.get(name)
+            column = rows[name] if column is None else column
+            self._parts[name].append(column[usable].astype(np.int32 if name in _SHORT else np.int64))
 
     def _pair(self, events: Iterable[Event]) -> None:
         """Begins and ends make a row together."""
@@ -164,7 +185,7 @@ class Rows:
                 self.negative += end < start
                 args = begin.args or event.args or _NO_ARGS
                 self._pairs += _pack_pair(start, max(end - start, 0), self.keys[begin.cat, begin.name],
-                                          self.lanes[lane], args.correlation & _ID, args.external & _ID)
+                                          self.lanes[lane], args.correlation & _ID, args.external & _ID, -1)
 
     def _begun(self, lane: tuple[Any, Any], name: str) -> Event | None:
         """The innermost open begin that an end closes: of its name, where it has one. At one moment a sibling may begin
@@ -181,7 +202,7 @@ class Rows:
         self._place(b"[]")
         pairs = np.frombuffer(self._pairs, _PAIR)
         for name in COLUMNS:
-            self._parts[name].append(pairs[name].astype(np.int32 if name in ("key", "lane") else np.int64))
+            self._parts[name].append(pairs[name].astype(np.int32 if name in _SHORT else np.int64))
         self.unmatched += sum(len(stack) for stack in self._open.values())
 
     def column(self, name: str) -> Ints:
@@ -207,8 +228,10 @@ class Rows:
         if unsure and len(self._probed) < _PROBES:
             self._probed |= unsure
             self.as_device |= unsure & _with_device_arguments(text)
-        self.places += [int(device_kind(category.lower(), name)) if category in self.as_device else p
-                        for (category, name), p in zip(fresh, places, strict=True)]
+        found = [int(device_kind(category.lower(), name)) if category in self.as_device else p
+                 for (category, name), p in zip(fresh, places, strict=True)]
+        self._collectives |= Kind.COMM in found
+        self.places += found
 
 
 def _with_device_arguments(text: bytes | memoryview) -> set[str]:

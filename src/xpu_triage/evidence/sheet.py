@@ -22,6 +22,7 @@ from ..catalogue import CATALOGUE
 from ..errors import UnusableInput
 from ..signals import Signal
 from ..text import clean, shorten
+from .chunks import small_file
 
 MAX_BYTES = 1_000_000
 KEYS = ("schema", "title", "platform", "signals")
@@ -40,13 +41,7 @@ class SheetEvidence:
 def read(path: str | PathLike[str]) -> SheetEvidence:
     """Read one sheet. Raises `UnusableInput`, one line, naming the file and the field."""
     path = Path(path)
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UnusableInput(f"cannot be read: {error.strerror or error}", where=path) from None
-    if len(raw) > MAX_BYTES:
-        raise UnusableInput(f"an evidence sheet has at most {MAX_BYTES:,} bytes", where=path)
+    raw = small_file(path, MAX_BYTES, "an evidence sheet")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

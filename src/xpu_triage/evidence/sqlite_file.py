@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..text import counted
 from ..trace import Ints
 
 MAGIC = b"SQLite format 3\0"
@@ -203,7 +204,7 @@ class Database:
 
     def _broke_off(self, table: str, rows: int, error: Exception) -> None:
         why = "it never ends" if _ENDLESS in str(error) else str(error)
-        self.damage.append(f"table {table} breaks off after {rows:,} rows ({why})")
+        self.damage.append(f"table {table} breaks off after {counted(rows, 'row')} ({why})")
 
     def _guard(self) -> None:
         connection = self._connection

@@ -55,6 +55,20 @@ def one(us: Any) -> int | None:
         return None
 
 
+FIRST_CLOCK_NS = 10 ** 18
+"""2001: smaller times count from something else than 1970."""
+
+
+def since_1970(first_ns: int, base: Any = None) -> int | None:
+    """ns since 1970 of a capture's first row, None where its times count from an unknown moment.
+
+    `base` is Kineto's `baseTimeNanoseconds`, from which the times of a file that has it count.
+    """
+    if isinstance(base, int) and not isinstance(base, bool) and base > 0:
+        first_ns += base
+    return first_ns if FIRST_CLOCK_NS < first_ns < 1 << 63 else None
+
+
 def _digits(us: list[Any]) -> Ints | None:
     """Texts of one shape, as a profiler writes them: digits, a dot, three digits. They make a matrix."""
     try:

@@ -13,10 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .result import Floats, Ints, RankResult
+from .result import Floats, Group, Ints, RankResult
 
 WAITS = 1.5
 """A collective in which the longest is this many times the shortest has ranks that wait for the last. Judgement."""
+
+
+OF_ONE_SIZE = frozenset({"all-reduce", "all-gather", "reduce-scatter", "broadcast"})
+"""To which each rank puts in as much, so that another size is another collective."""
+UNNAMED = "\0"
+"""Stands for the collectives that bear no group's name where others do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +44,8 @@ class Matched:
     steps: int
     """Steps compared."""
     group: str = ""
+    end: Ints | None = None
+    """ns [R, N], when each ended, each rank by its own clock; None where a rank does not tell."""
 
     @property
     def least(self) -> Floats:
@@ -123,16 +131,11 @@ def matched(ranks: Sequence[RankResult], steps: Sequence[Ints], by_name: bool) -
 
     `steps` as `common_steps` gives them. Where only order can tell, the rank with fewest steps bounds the others. Ranks
     whose steps have other collectives than those of most of their group are left unmatched."""
-    members: dict[str, list[int]] = {}
-    for i, rank in enumerate(ranks):
-        if rank.calls is not None:
-            members.setdefault(rank.group, []).append(i)
-    if "" in members and len(members) > 1:  # some do not tell: nobody's group is known
-        members = {"": sorted(i for group in members.values() for i in group)}
     groups: list[Matched] = []
     unmatched: list[int] = []
     notes: list[str] = []
-    for name, mine in sorted(members.items()):
+    all_tell = all(len(rank.calls.group) for rank in ranks if rank.calls is not None)
+    for key, mine in sorted(_members(ranks, all_tell).items()):
         if len(mine) < 2:
             continue
         counts = {len(steps[i]) for i in mine}
@@ -140,16 +143,37 @@ def matched(ranks: Sequence[RankResult], steps: Sequence[Ints], by_name: bool) -
             notes.append(f"ranks recorded {min(counts)} to {max(counts)} steps, and names do not tell these apart: "
                          f"collectives are matched by order, over the first {min(counts)}")
         chosen = _covered([ranks[i] for i in mine], [steps[i][:min(counts)] for i in mine])
-        tables = {i: table for i, one in zip(mine, chosen, strict=True) if (table := _table(ranks[i], one)) is not None}
+        tables = {i: table for i, one in zip(mine, chosen, strict=True)
+                  if (table := _table(ranks[i], one, key)) is not None}
+        if not tables:
+            continue
         layout = Counter(table[0] for table in tables.values()).most_common(1)
         alike = [i for i, table in tables.items() if table[0] == layout[0][0]]
-        unmatched += sorted(set(mine) - set(alike))
+        unmatched += sorted(set(mine) - set(alike if len(alike) > 1 else ()))
         if len(alike) > 1:
-            groups.append(_stacked(ranks, tables, alike, len(chosen[0]), name))
-    if any(rank.groups > 1 for rank in ranks if rank.calls is not None):
+            groups.append(_stacked(ranks, tables, alike, len(chosen[0]), key.ranks))
+    if not all_tell and any(rank.groups > 1 for rank in ranks if rank.calls is not None):
         notes.append("ranks are in several groups, and the traces do not say which collective is of which: they are "
                      "compared within the smallest, which bounds their true cost all the same")
-    return Matching(tuple(groups), tuple(sorted(unmatched)), tuple(notes))
+    return Matching(tuple(groups), tuple(sorted(set(unmatched))), tuple(dict.fromkeys(notes)))
+
+
+def _members(ranks: Sequence[RankResult], all_tell: bool) -> dict[Group, list[int]]:
+    """Which ranks have collectives of which group: of the process group that the capture names, where all name them;
+    else, and for those that bear no name, the smallest group that the rank is in."""
+    members: dict[Group, list[int]] = {}
+    unnamed: dict[str, list[int]] = {}
+    for i, rank in enumerate(ranks):
+        if rank.calls is None:
+            continue
+        for code in np.unique(rank.calls.group).tolist() if all_tell else [-1]:
+            if code >= 0:
+                members.setdefault(rank.calls.groups[code], []).append(i)
+            else:
+                unnamed.setdefault(rank.group, []).append(i)
+    if "" in unnamed and len(unnamed) > 1:  # some do not tell: nobody's group is known
+        unnamed = {"": sorted(i for group in unnamed.values() for i in group)}
+    return members | {Group(UNNAMED if all_tell else "", name): mine for name, mine in unnamed.items()}
 
 
 def _covered(ranks: Sequence[RankResult], steps: Sequence[Ints]) -> list[Ints]:
@@ -163,20 +187,29 @@ _Table = tuple[bytes, Ints, Ints]
 """Layout (comparable), entries of `Calls` in order, and the number of the compared step of each."""
 
 
-def _table(rank: RankResult, steps: Ints) -> _Table | None:
-    """One rank's collectives in the compared steps; None where it lacks one of these steps, or has none there."""
+def _table(rank: RankResult, steps: Ints, group: Group) -> _Table | None:
+    """One rank's collectives of a group in the compared steps; None where it lacks one of these steps, or has none."""
     calls = rank.calls
     if calls is None or not len(steps) or (steps < 0).any():
         return None
     number = np.full(max(_steps(rank), int(calls.step.max()) + 1), -1, np.int64)
     number[steps] = np.arange(len(steps))
-    entry = np.flatnonzero(number[calls.step] >= 0)
+    there = number[calls.step] >= 0
+    if group.name == UNNAMED:
+        there &= calls.group < 0
+    elif group.name:
+        there &= calls.group == calls.groups.index(group)
+    entry = np.flatnonzero(there)
     step = number[calls.step[entry]]
     order = np.argsort(step, kind="stable")
     entry, step = entry[order], step[order]
     if not len(entry):
         return None
-    layout = repr(calls.words).encode() + step.astype(np.int32).tobytes() + calls.word[entry].tobytes()
+    kinds, kind = np.unique(calls.word[entry], return_inverse=True)
+    layout = repr([calls.words[i] for i in kinds]).encode() + step.astype(np.int32).tobytes() + kind.tobytes()
+    if group.name:
+        alike = np.isin(calls.word[entry], [i for i, kind in enumerate(calls.words) if kind in OF_ONE_SIZE])
+        layout += np.where(alike, calls.elements[entry], -1).tobytes()
     return layout, entry, step
 
 
@@ -186,12 +219,14 @@ def _stacked(ranks: Sequence[RankResult], tables: dict[int, _Table], alike: Sequ
     first = ranks[alike[0]].calls
     assert first is not None
     word = first.word[entry].astype(np.int64)
-    rows = []
+    rows, ends = [], []
     for i in alike:
         calls = ranks[i].calls
         assert calls is not None
         rows.append(calls.us[tables[i][1]])
+        if len(calls.end) == len(calls):
+            ends.append(calls.end[tables[i][1]])
     new = np.concatenate(([True], (np.diff(step) != 0) | (np.diff(word) != 0)))
     start = np.maximum.accumulate(np.where(new, np.arange(len(step)), 0))
     return Matched(np.array(alike, np.int64), np.stack(rows), step, word, np.arange(len(step)) - start, first.words,
-                   steps, group)
+                   steps, group, np.stack(ends) if len(ends) == len(alike) else None)

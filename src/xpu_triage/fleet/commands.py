@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UnusableInput
+from ..errors import MissingExtra, UnusableInput
 
 if TYPE_CHECKING:
     from .cluster import Progress
@@ -29,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, metavar="N", help="processes on this machine (one a core)")
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON, every rank in it")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw all ranks")
+    parser.add_argument("--report", type=Path, metavar="FILE.html",
+                        help="write verdict, picture and table as one offline page")
     parser.add_argument("--limit", type=int, default=LIMIT, metavar="N", help=f"ranks in the table ({LIMIT})")
     parser.epilog = "Exit code: 0 a verdict, 3 not enough evidence, 2 unusable input."
 
@@ -42,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
         raise UnusableInput("--workers is for a cluster of this machine, --scheduler names another",
                             todo="Give one of them")
     _check_target(args.plot)
+    _check_report(args.report, args.evidence)
     from .diagnosis import diagnose_fleet
 
     with _progress() as progress:
@@ -60,6 +65,12 @@ def run(args: argparse.Namespace) -> int:
 
         ranks(found).save(args.plot)
         print(f"plot: {args.plot}", file=sys.stderr if args.json else sys.stdout)
+    if args.report:
+        sys.stdout.flush()
+        from .page import write_page
+
+        write_page(found, args.report)
+        print(f"report: {args.report}", file=sys.stderr if args.json else sys.stdout)
     return found.exit_code
 
 
@@ -75,6 +86,21 @@ def _check_target(path: Path | None) -> None:
         with path.open("rb") as file:
             if file.read(8) != b"\x89PNG\r\n\x1a\n":
                 raise UnusableInput("exists and is no picture", where=path, todo="Name another file")
+
+
+def _check_report(path: Path | None, evidence: Sequence[str]) -> None:
+    """Refuse, before the work, a name that is no page's, what is no file, the evidence; and a page without pictures."""
+    if path is None:
+        return
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UnusableInput("is no name for a report", where=path, todo="Let it end in .html")
+    if (path.exists() and not path.is_file()) or not path.absolute().parent.is_dir():
+        raise UnusableInput("there is no folder to write it in, or it is no file", where=path,
+                            todo="Name a file in a folder that exists")
+    if any(os.path.realpath(path) == os.path.realpath(one) for one in evidence):
+        raise UnusableInput("is the evidence itself", where=path, todo="Name another file for the report")
+    if find_spec("matplotlib") is None:
+        raise MissingExtra("matplotlib", "report")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from .lateness import is_cold, lateness, mean
 from .outliers import Values, apart, middle
 from .result import Ints, RankResult
 from .sessions import LeftOut
-from .settle import Settled
+from .settle import BY_ORDER, Doubt, Settled
 
 FEW = 0.1
 """At most this part of the ranks (but one always) can differ from the rest; more are a second kind of rank."""
@@ -26,6 +26,9 @@ WATCHED = {"clock.core_fraction": 0.05, "clock.memory_fraction": 0.05,
 
 WAITING = frozenset({"comm", "peer_wait"})
 """Parts of a bisection that are, or contain, waiting for other ranks."""
+IN_COLLECTIVES = 0.15
+"""Share of the window in collectives and exchanges from which on a rank without a verdict of its own may be one that
+waits: one rank's trace gives none because of them (`limits.md`)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +79,10 @@ class Comparison:
     per: str
     """What the times are of: `step`, `collective`, or empty where they cannot be compared."""
     world_size: int | None = None
-    one_model: bool = True
-    """As of `Settled`."""
+    doubt: Doubt | None = None
+    """Why nothing is compared, as of `Settled`; the rows then have their own verdicts and nothing else."""
+    one_job: str = ""
+    """What shows that the ranks are of one job, as of `Settled`."""
     missing: tuple[range, ...] = ()
     """Ranks of the world that are not compared."""
     first_apart: bool = False
@@ -102,8 +107,8 @@ def compared(given: Settled, pages: Sequence[Fingerprint]) -> Comparison:
     steps, by_name = common_steps(ranks)
     notes = list(given.notes)
     own, compute, per = _own(ranks, steps, by_name, notes)
-    if not given.one_model:
-        notes.append("the ranks do not run the same kernels: nothing of them is compared")
+    if given.doubt is not None:
+        notes = [note for note in given.notes if note != BY_ORDER]
         own, compute, per = np.full((len(ranks), 1), np.nan), np.full(len(ranks), np.nan), ""
     first = int(per == "step" and is_cold(own))
     if first:
@@ -111,7 +116,7 @@ def compared(given: Settled, pages: Sequence[Fingerprint]) -> Comparison:
                      "times here, not from the ranks' own verdicts")
         steps = [one[1:] for one in steps]
         compute = _own(ranks, steps, by_name, [])[1]
-    matching = matched(ranks, steps, by_name) if given.one_model else Matching(())
+    matching = matched(ranks, steps, by_name) if given.doubt is None else Matching(())
     notes += matching.notes
     wait, last = _waiting(len(ranks), matching)
     found = lateness(ranks, own, first, last, per == "step")
@@ -121,9 +126,9 @@ def compared(given: Settled, pages: Sequence[Fingerprint]) -> Comparison:
     waits_for |= _waits_for(ranks, _only_in(found.only_in, len(ranks)) & ~found.late, own_ms, pages)
     if found.slower.any():
         waits_for = {i: "the slower kind" for i, rank in enumerate(ranks)
-                     if not found.slower[i] and rank.conclusive in _waiting_pages(pages)}
+                     if not found.slower[i] and _may_wait(rank, _waiting_pages(pages))}
     settled_otherwise = {*waits_for, *found.only_in}
-    differs = _differing(ranks, usual, settled_otherwise) if given.one_model else set()
+    differs = _differing(ranks, usual, settled_otherwise) if given.doubt is None else set()
     telemetry = _telemetry(ranks)
     rows = tuple(RankRow(
         rank, _known(own_ms[i]), _known(found.ratio[i]), _known(compute[i]), _known(wait[i]), _known(last[i]),
@@ -132,13 +137,15 @@ def compared(given: Settled, pages: Sequence[Fingerprint]) -> Comparison:
     if matching.unmatched:
         names = _some([ranks[i].name for i in matching.unmatched])
         notes.append(f"collectives of {names} are not those of the others, or of other steps: not matched")
-    gaps = missing(ranks, given.world_size)
+    gaps = missing(ranks, given.world_size) if given.doubt is None else ()
     if gaps:
         notes.append(f"{named(gaps)} of a world of {given.world_size:,} not compared: one that is "
                      "missing may be the late one")
     signals, unknown = _signals(ranks, matching.groups, compute, per, given.world_size)
+    if given.doubt is not None:
+        unknown = dict.fromkeys(unknown, "nothing shows that these are ranks of one job")
     return Comparison(rows, given.left_out, signals, unknown, matching.groups, verdicts, usual, per, given.world_size,
-                      given.one_model, gaps, bool(first), found.by_one_step,
+                      given.doubt, given.one_job, gaps, bool(first), found.by_one_step,
                       own.shape[1] if per == "step" else 0, tuple(notes))
 
 
@@ -189,8 +196,8 @@ def _some(names: Sequence[str]) -> str:
 
 def _waiting(count: int, matching: Matching) -> tuple[Values, Values]:
     wait, last = np.full(count, np.nan), np.full(count, np.nan)
-    for group in matching.groups:
-        wait[group.ranks] = group.wait_ms
+    for group in sorted(matching.groups, key=lambda one: one.skew_ms):  # who is last is told by that with most waiting
+        wait[group.ranks] = np.nan_to_num(wait[group.ranks]) + group.wait_ms
         last[group.ranks] = group.last_share
     return wait, last
 
@@ -206,7 +213,7 @@ def _usual(ranks: Sequence[RankResult]) -> tuple[str | None, dict[str, int]]:
 
 def _waits_for(ranks: Sequence[RankResult], late: np.ndarray, own: Values,
                pages: Sequence[Fingerprint]) -> dict[int, str]:
-    """Of ranks whose verdict is that they wait for others: the late rank of their group that they wait for."""
+    """Of ranks that wait for others, by their verdict or their figures: the late rank of their group."""
     waiting = _waiting_pages(pages)
     slowest: dict[str, int] = {}
     for i in np.flatnonzero(late).tolist():
@@ -214,7 +221,13 @@ def _waits_for(ranks: Sequence[RankResult], late: np.ndarray, own: Values,
         if group not in slowest or own[i] > own[slowest[group]]:
             slowest[group] = i
     return {i: ranks[slowest[rank.group]].name for i, rank in enumerate(ranks)
-            if rank.conclusive in waiting and not late[i] and rank.group in slowest}
+            if _may_wait(rank, waiting) and not late[i] and rank.group in slowest}
+
+
+def _may_wait(rank: RankResult, waiting: Collection[str]) -> bool:
+    """Whether its verdict is that it waits for others, or it has none and spends a good part in collectives."""
+    inside = (rank.number("device.comm_fraction") or 0.0) + (rank.number("idle.peer_wait_fraction") or 0.0)
+    return rank.conclusive in waiting or (rank.conclusive is None and inside >= IN_COLLECTIVES)
 
 
 def _waiting_pages(pages: Sequence[Fingerprint]) -> set[str]:

@@ -22,6 +22,8 @@ def to_json(found: FleetDiagnosis) -> dict[str, Any]:
             "level": str(verdict.level), "id": verdict.id, "title": verdict.title, "summary": verdict.summary,
             "next": verdict.next, "rank": verdict.rank, "evidence": verdict.evidence,
             "fingerprint": verdict.fingerprint},
+        "one_job": {"shown": comparison.doubt is None,
+                    "why": comparison.doubt.why if comparison.doubt else comparison.one_job or None},
         "world_size": comparison.world_size,
         "missing": [[gap.start, gap.stop - 1] for gap in comparison.missing],
         "first_step_apart": comparison.first_apart,

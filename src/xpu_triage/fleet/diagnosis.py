@@ -11,6 +11,7 @@ from .cluster import Progress, diagnose_all
 from .compare import Comparison, compared
 from .inputs import find_ranks
 from .judgement import JobVerdict, judged
+from .one_job import shown
 from .result import RankResult
 from .settle import refuse_all, settled
 
@@ -45,7 +46,7 @@ def diagnose_fleet(*evidence: str, scheduler: str | None = None, workers: int | 
 
 def judge_ranks(results: Sequence[RankResult], notes: Sequence[str] = ()) -> FleetDiagnosis:
     """Compare and judge ranks that are diagnosed. Pure, but for the pages of the playbook."""
-    given = settled(results)
+    given = shown(settled(results))
     if not given.ranks:
         raise refuse_all(given, len(results))
     pages = fingerprints.load()

@@ -190,8 +190,19 @@ def _piece(fs: Any, names: str | Sequence[str], given: str, *, label: str = "", 
     if rank is None:
         rank = rank_of(_base(names[0]))
     is_url = _SCHEME.match(given) is not None
-    paths = tuple(str(fs.unstrip_protocol(name)) if is_url else name for name in names)
+    paths = tuple(_url(fs, name, given) if is_url else name for name in names)
     return Piece(label or ", ".join(_labels(paths, given, is_url)), paths, rank)
+
+
+def _url(fs: Any, name: str, given: str) -> str:
+    """The URL of a path on `fs`, with what stands in `given` between the slashes: a file system's own paths, and what
+    it makes URLs of them, may lack the host (HDFS) or the account (Azure), without which no worker finds it."""
+    scheme, _, rest = given.partition("://")
+    authority = rest.partition("/")[0]
+    root = str(fs._strip_protocol(f"{scheme}://{authority}/")).rstrip("/")
+    if not authority or _MAGIC.search(authority) or not name.startswith(f"{root}/"):
+        return str(fs.unstrip_protocol(name))
+    return f"{scheme}://{authority}/{name.removeprefix(root).lstrip('/')}"
 
 
 def _labels(paths: Iterable[str], given: str, is_url: bool) -> Iterator[str]:

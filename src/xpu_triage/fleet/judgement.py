@@ -16,6 +16,7 @@ from .absent import how_many, is_bound, named
 from .collectives import Matched
 from .compare import Comparison, RankRow
 from .lateness import LONG
+from .settle import Doubt
 from .summary import spans
 
 STRAGGLER = "straggler"
@@ -39,7 +40,8 @@ class JobVerdict:
     summary: str
     next: str
     rank: str
-    """The one to look at, by its name: `rank 17`; `ranks 4-7` where the ranks are of two kinds."""
+    """The one to look at, by its name: `rank 17`; `ranks 4-7` where the ranks are of two kinds; empty where nothing
+    shows that they are of one job."""
     evidence: str
     """Its evidence."""
     fingerprint: str | None = None
@@ -58,8 +60,8 @@ def judged(found: Comparison, pages: Sequence[Fingerprint]) -> JobVerdict:
     a typical rank. `comm.*` over ranks stands in for a rank's own: it
     tells waiting from cost.
     """
-    if not found.one_model:
-        return _of_different_jobs(found)
+    if found.doubt is not None:
+        return _not_one_job(found, found.doubt)
     late = sorted((row for row in found.rows if row.late), key=lambda row: -(row.own_ms or 0.0))
     if late:
         return _straggler(found, late, pages)
@@ -72,12 +74,17 @@ def judged(found: Comparison, pages: Sequence[Fingerprint]) -> JobVerdict:
     return _alike(found, pages)
 
 
-def _of_different_jobs(found: Comparison) -> JobVerdict:
-    first = found.rows[0].result
+def _not_one_job(found: Comparison, doubt: Doubt) -> JobVerdict:
+    said = [f"{row.result.name}: {row.result.said}" for row in found.rows if row.result.conclusive]
+    more = f"; {len(said) - RANKS_SAID:,} more" if len(said) > RANKS_SAID else ""
+    parts = [doubt.why, "so nothing of one is held against another's, and none is called late",
+             f"each by itself: {'; '.join(said[:RANKS_SAID])}{more}" if said else "by themselves none says anything"]
     return JobVerdict(
-        Level.NOT_ENOUGH, None, "These are not ranks of one job",
-        f"Most of the {len(found.rows):,} ranks have hardly a kernel in common, so that no time of one says anything "
-        "about another's.", "Give the ranks of one job, recorded at the same time", first.name, first.label)
+        Level.NOT_ENOUGH, None,
+        "These are not ranks of one job" if doubt.certain else "Not shown to be ranks of one job", _sentences(parts),
+        "Each alone: xpu-triage diagnose. To compare ranks, record all of one job at the same time, over the same "
+        "steps, with traces that state rank and world size (torch.profiler does where torch.distributed is in use)",
+        "", "")
 
 
 def _straggler(found: Comparison, late: list[RankRow], pages: Sequence[Fingerprint]) -> JobVerdict:
@@ -126,24 +133,23 @@ PAST_WARM_UP = ("Record several steps past the warm-up (the profiler's wait and 
 
 def _taken_up(found: Comparison, rows: Sequence[RankRow], excess: float) -> tuple[Level, str]:
     """Whether the others wait for these, in words. Without collectives each rank goes its own way."""
-    chosen = {id(row) for row in rows}
-    theirs, others = [], []
-    group = None
-    for one in found.groups:
-        mine = [found.rows[i] for i in one.ranks.tolist()]
-        if any(id(row) in chosen for row in mine):
-            group = group or one
-            theirs += [row.wait_ms or 0.0 for row in mine if id(row) in chosen]
-            others += [row.wait_ms or 0.0 for row in mine if id(row) not in chosen]
+    chosen = {i for i, row in enumerate(found.rows) if any(row is one for one in rows)}
+    groups = [group for group in found.groups if chosen.intersection(group.ranks.tolist())]
+    together = sorted({i for group in groups for i in group.ranks.tolist()})
+    theirs = [found.rows[i].wait_ms or 0.0 for i in together if i in chosen]
+    others = [found.rows[i].wait_ms or 0.0 for i in together if i not in chosen]
     them = "it does" if len(rows) == 1 else "these do"
-    if group is None or not others:
+    if not groups and any(row.result.calls is not None for row in found.rows):
+        return Level.NOT_ENOUGH, (f"but no collective could be matched that {them.split()[0]} and the others take part "
+                                  "in: nothing shows that anybody waits")
+    if not others:
         return Level.PROBABLE, f"no collective could be matched to show that the others wait for {them.split()[0]}"
     usual = _median if len(rows) == 1 else fmean
     longer = usual(others) - usual(theirs)
     if found.per == "collective":
-        longer /= len(group.step)
-    most = "at most " if is_bound(group, found.world_size) else ""
-    cost = f"whose true cost is {most}{group.cost_ms:,.2f} ms"
+        longer /= sum(len(group.step) for group in groups)
+    most = "at most " if any(is_bound(group, found.world_size) for group in groups) else ""
+    cost = f"whose true cost is {most}{sum(group.cost_ms for group in groups):,.2f} ms"
     if longer >= TAKEN_UP * excess:
         share = rows[0].last_share if len(rows) == 1 else None
         last = f"; it comes last in {share:.0%} of those with waiting" if share else ""

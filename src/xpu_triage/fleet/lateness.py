@@ -45,7 +45,7 @@ class Lateness:
     only_in: dict[int, tuple[int, ...]]
     """Ranks late over all steps together but not without these few: their places among the compared steps, from 0."""
     by_one_step: bool = False
-    """Whether all was judged by one step alone, so that a cold start looks the same."""
+    """Whether no more than one step is known of several ranks, so that a cold start looks the same."""
 
 
 def is_cold(own: Values) -> bool:
@@ -99,7 +99,8 @@ def lateness(ranks: Sequence[RankResult], own: Values, first: int, last: Values,
         for i in np.flatnonzero(_against(groups, mean(own))[1] & ~late).tolist():
             if long[i].any():
                 only_in[i] = tuple(np.flatnonzero(long[i]).tolist())
-    return Lateness(ratio, late, slower, only_in, by_step and own.shape[1] == 1)
+    shared = int(((~np.isnan(own)).sum(axis=0) > 1).sum())
+    return Lateness(ratio, late, slower, only_in, by_step and shared <= 1)
 
 
 def _groups(ranks: Sequence[RankResult], own: Values) -> list[tuple[list[int], list[int]]]:

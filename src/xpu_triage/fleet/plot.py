@@ -27,7 +27,9 @@ def ranks(found: FleetDiagnosis) -> Picture:
     """One bar a rank, in order of rank; those that stand out are coloured and named."""
     rows = [row for row in found.comparison.rows if row.own_ms is not None]
     if not rows:
-        return empty("Ranks", "The ranks' times cannot be compared.", "; ".join(found.comparison.notes))
+        doubt = found.comparison.doubt
+        why = [*([doubt.why] if doubt else []), *found.comparison.notes]
+        return empty("Ranks", "The ranks' times cannot be compared.", "; ".join(why))
     count = len(found.comparison.rows)
     per = found.comparison.per
     subtitle = f"ms a {per}, {len(rows):,} of {count:,} ranks"

@@ -40,12 +40,12 @@ def fleet_parts(found: FleetDiagnosis, limit: int) -> Iterator[RenderableType]:
                    f"… and {len(rows) - limit:,} more (--limit shows more, --json all)", style="dim")
     said = ", ".join(f"{count:,} {name}" for name, count in found.comparison.verdicts.items())
     yield Text(f"by themselves they say: {said}")
-    yield from _collectives(found)
-    left = found.comparison.left_out
+    for number, line in enumerate(collectives_said(found)):
+        yield Text(line if not number else f"  {line}", style="dim" if number else "")
+    left = left_out_said(found)
     if left:
         yield Text("Not compared", style="bold")
-        yield from (_item(f"{one.label}: {one.why}" if one.label not in one.why else one.why)
-                    for one in left[:SHOWN_LEFT_OUT])
+        yield from map(_item, left[:SHOWN_LEFT_OUT])
         if len(left) > SHOWN_LEFT_OUT:
             yield _item(f"{len(left) - SHOWN_LEFT_OUT:,} more (--json lists them)")
     notes = [*found.notes, *found.comparison.notes]
@@ -60,45 +60,60 @@ def ordered(rows: Iterable[RankRow]) -> list[RankRow]:
 
 
 def _headline(found: FleetDiagnosis) -> RenderableType:
-    verdict, count = found.verdict, len(found.comparison.rows)
+    verdict = found.verdict
     colour = COLOURS[verdict.level]
     head = Text()
     head.append(str(verdict.level).upper(), style=f"bold {colour}")
     head.append(f"   {clean(verdict.title)}", style="bold")
-    world = found.comparison.world_size
-    body: list[RenderableType] = [head, Text(clean(verdict.summary)),
-                                  Text.assemble(("look at: ", "bold"), clean(f"{verdict.rank}, {verdict.evidence}"
-                                                if verdict.rank != verdict.evidence else verdict.rank))]
+    body: list[RenderableType] = [head, Text(clean(verdict.summary))]
+    if verdict.rank:
+        body.append(Text.assemble(("look at: ", "bold"), clean(f"{verdict.rank}, {verdict.evidence}"
+                                                if verdict.rank != verdict.evidence else verdict.rank)))
     if verdict.next:
         body.append(Text.assemble(("next: ", "bold"), clean(verdict.next)))
     if verdict.fingerprint:
         body.append(Text.assemble(("page: ", "bold"), f"xpu-triage fingerprints {verdict.fingerprint}"))
-    of_world = f" of a world of {world:,}" if world else ""
-    body.append(Text(f"{count:,} rank{'s' if count > 1 else ''}{of_world} from {found.given:,} pieces of evidence",
-                     style="dim"))
+    body += [Text(clean(line), style="dim") for line in basis(found)]
     return Panel(Group(*body), border_style=colour)
 
 
-def _table(rows: Iterable[RankRow], per: str) -> Table:
+def basis(found: FleetDiagnosis) -> list[str]:
+    """How many ranks the verdict is of, and what shows that they are of one job."""
+    comparison = found.comparison
+    count = len(comparison.rows)
+    what = "rank" if comparison.doubt is None else "capture"
+    of_world = f" of a world of {comparison.world_size:,}" if comparison.world_size else ""
+    said = f"{count:,} {what}{'s' if count > 1 else ''}{of_world} from {found.given:,} pieces of evidence"
+    return [said, comparison.one_job] if comparison.one_job else [said]
+
+
+def columns(per: str) -> list[str]:
+    """Titles of the table, but for what stands out."""
     of = f" ms/{per}" if per else " ms"
+    return ["rank", f"own{of}", "× median", f"kernels{of}", "waits ms", "last", "its own verdict"]
+
+
+def cells(row: RankRow) -> list[str]:
+    """What the table says of a rank, after its name: five figures, its own verdict, what stands out."""
+    return [_number(row.own_ms), _number(row.own_ratio), _number(row.compute_ms), _number(row.wait_ms),
+            "" if row.last_share is None else f"{row.last_share:.0%}", row.result.said, remark(row)]
+
+
+def _table(rows: Iterable[RankRow], per: str) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("rank", no_wrap=True)
-    for title in (f"own{of}", "× median", f"kernels{of}", "waits ms", "last"):
+    first, *figures, last = columns(per)
+    table.add_column(first, no_wrap=True)
+    for title in figures:
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("its own verdict")
+    table.add_column(last)
     table.add_column("")
     for row in rows:
-        rank = row.result
-        said = f"{rank.conclusive} ({rank.level})" if rank.conclusive else str(rank.level)
         style = "bold red" if row.late else "bold" if row.remarkable else ""
-        table.add_row(Text(_short(rank)), _number(row.own_ms),
-                      _number(row.own_ratio), _number(row.compute_ms), _number(row.wait_ms),
-                      "" if row.last_share is None else f"{row.last_share:.0%}", Text(clean(said)),
-                      Text(clean(remark(row))), style=style)
+        table.add_row(Text(short(row.result)), *(Text(clean(cell)) for cell in cells(row)), style=style)
     return table
 
 
-def _short(rank: RankResult) -> str:
+def short(rank: RankResult) -> str:
     """A rank's number, or the end of its evidence's name."""
     return str(rank.rank) if rank.rank is not None else shorten(clean(PurePath(rank.label).name), 24)
 
@@ -116,21 +131,26 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:,.2f}"
 
 
-def _collectives(found: FleetDiagnosis) -> Iterator[RenderableType]:
+def collectives_said(found: FleetDiagnosis) -> list[str]:
+    """What the collectives of the group with most waiting cost, then the signals over ranks; nothing without any."""
     groups = found.comparison.groups
     if not groups:
-        return
+        return []
     worst = max(groups, key=lambda group: group.skew_ms)
     name = f"group {worst.group}" if worst.group else "all of them"
     bound = is_bound(worst, found.comparison.world_size)
     if bound:
         name = f"of {expected(worst.group, found.comparison.world_size):,}"
     cost = f"true cost {'at most ' if bound else ''}{worst.cost_ms:,.2f} ms a step, skew {worst.skew_ms:,.2f} ms"
-    yield Text(f"collectives matched over {len(worst.ranks):,} ranks ({clean(name)}), {len(worst.step):,} in "
-               f"{worst.steps:,} step{'s' if worst.steps > 1 else ''}: {cost}"
-               + (f"; groups: {len(groups)}" if len(groups) > 1 else ""))
-    for signal in found.comparison.signals:
-        yield Text(f"  {signal.name} {signal.value:,.4g}  {clean(signal.window)}", style="dim")
+    return [f"collectives matched over {len(worst.ranks):,} ranks ({clean(name)}), {len(worst.step):,} in "
+            f"{worst.steps:,} step{'s' if worst.steps > 1 else ''}: {cost}"
+            + (f"; groups: {len(groups)}" if len(groups) > 1 else ""),
+            *(f"{signal.name} {signal.value:,.4g}  {clean(signal.window)}" for signal in found.comparison.signals)]
+
+
+def left_out_said(found: FleetDiagnosis) -> list[str]:
+    """Evidence that is not compared, each with the reason."""
+    return [f"{one.label}: {one.why}" if one.label not in one.why else one.why for one in found.comparison.left_out]
 
 
 def _item(line: str) -> RenderableType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from sys import intern
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,8 @@ Ints = NDArray[np.int64]
 
 MAX_STEPS = 1024
 MAX_CALLS = 4096
-"""Steps and collectives of one rank that travel: 20 kB and 24 kB. Those from the start of the capture; more are left
-out, and the rank says so."""
+"""Steps and collectives of one rank that travel: 24 kB and 112 kB at most. Those from the start of the capture; more
+are left out, and the rank says so."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +37,20 @@ class StepTable:
     compute: Floats
     """In kernels."""
 
+    counted: bool = False
+    """Whether the names count steps: one number in them rises by one from step to step."""
+
     def __len__(self) -> int:
         return len(self.wall)
+
+
+class Group(NamedTuple):
+    """A process group."""
+
+    name: str
+    """The same on all its ranks."""
+    ranks: str
+    """As `0-7` or `0,8,16`; empty where the capture does not tell."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +66,13 @@ class Calls:
     """What they do (`all-reduce`), sorted."""
     steps: int
     """Steps from the start of the capture whose collectives are all here."""
+    end: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """ns from the capture's first row; empty where it is not known."""
+    group: NDArray[np.int16] = field(default_factory=lambda: np.zeros(0, np.int16))
+    """Index into `groups`, -1 where the capture does not say; empty where it says it of none."""
+    groups: tuple[Group, ...] = ()
+    elements: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """That this rank puts in, -1 where the capture does not say; empty as `group`."""
 
     def __len__(self) -> int:
         return len(self.us)
@@ -94,6 +114,12 @@ class RankResult:
     calls: Calls | None = None
     kernels: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Hashes of the names of its heaviest kernels: whether two ranks run the same model."""
+    began: int | None = None
+    """ns since 1970, by the recording machine's clock; None where the capture does not tell."""
+    span_ns: int = 0
+    """From its first row to its end."""
+    digest: int = 0
+    """Of all its rows' times: the same for copies of one capture. 0 without a trace."""
     traces: int = 0
     """How many its evidence holds; its times are those of one."""
     notes: tuple[str, ...] = ()
@@ -107,6 +133,11 @@ class RankResult:
     def conclusive(self) -> str | None:
         """The fingerprint, where its level is at least probable."""
         return None if self.level is Level.NOT_ENOUGH else self.id
+
+    @property
+    def said(self) -> str:
+        """Its own verdict, in words."""
+        return f"{self.conclusive} ({self.level})" if self.conclusive else str(self.level)
 
     def value(self, name: str) -> Value | None:
         """One signal, or None where it is unknown."""

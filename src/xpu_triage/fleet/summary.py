@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -16,20 +16,23 @@ from ..evidence import detect
 from ..steps.intervals import covered_between
 from ..steps.results import CAUSES, Cause, DeviceUse, Walk
 from ..text import clean, shorten
-from ..trace import Kind, Trace
+from ..trace import LONGEST_GROUP, Kind, Trace
 from .fetch import fetched
 from .inputs import Piece
-from .result import MAX_CALLS, MAX_STEPS, Calls, RankResult, StepTable
+from .result import MAX_CALLS, MAX_STEPS, Calls, Group, RankResult, StepTable
 
 HEAVIEST = 64
 """Kernels whose names tell a model from another."""
 MAX_GROUP = 100_000
+MAX_GROUPS = 256
+"""Process groups of one rank's collectives; those of further ones count as of unknown group."""
 
 _WORDS = tuple((word, re.compile(pattern, re.I)) for word, pattern in (
     ("reduce-scatter", r"reduce_?scatter"), ("all-reduce", r"all_?reduce|cross_device_reduce"),
     ("all-gather", r"all_?gather"), ("all-to-all", r"all_?to_?all"), ("broadcast", r"broadcast"),
     ("send-receive", r"send_?recv"), ("send", r"(?<![a-z])i?send"), ("receive", r"(?<![a-z])i?recv|receive"),
     ("barrier", r"barrier"), ("reduce", r"reduce"), ("scatter", r"scatter"), ("gather", r"gather")))
+_NUMBER = re.compile(r"(\d{1,18})")
 _HOST_BACKENDS = re.compile(r"(?:(?:\w+:)?(?:gloo|mpi),?)+", re.I)
 
 
@@ -129,18 +132,26 @@ def _of_job(about: dict[str, Any], rank: int | None) -> dict[str, Any]:
 
 def _groups(about: dict[str, Any], rank: int) -> set[tuple[int, ...]]:
     """The groups of several ranks, this one among them, that can exchange on the device."""
+    return {members for _, backend, members in _configured(about)
+            if rank in members and not _HOST_BACKENDS.fullmatch(backend)}
+
+
+def _named_groups(about: dict[str, Any]) -> dict[str, str]:
+    """The ranks of each group, by its name."""
+    return {name: spans(members) for name, _, members in _configured(about)}
+
+
+def _configured(about: dict[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Name, backend and ranks, sorted, of each group of several that the capture tells of."""
     config = about.get("pg_config")
-    found: set[tuple[int, ...]] = set()
     for group in config if isinstance(config, list) else ():
         ranks = group.get("ranks") if isinstance(group, dict) else None
         if not isinstance(ranks, list) or not 1 < len(ranks) <= MAX_GROUP:
             continue
-        if _HOST_BACKENDS.fullmatch(str(group.get("backend_config", ""))):
-            continue
         members = {member for member in map(_natural, ranks) if member is not None}
-        if rank in members and len(members) == len(ranks):
-            found.add(tuple(sorted(members)))
-    return found
+        if len(members) == len(ranks):
+            yield (clean(shorten(str(group.get("pg_name", "")), LONGEST_GROUP)), str(group.get("backend_config", "")),
+                   tuple(sorted(members)))
 
 
 def spans(ranks: Sequence[int]) -> str:
@@ -168,6 +179,8 @@ def _of_walk(walked: Walk, notes: list[str]) -> dict[str, Any]:
     out["window_own_ms"] = float(own.sum())
     if walked.steps.method != "window":
         out["steps"] = _step_table(walked, use, own, notes)
+    trace = walked.trace
+    out |= {"began": trace.began, "span_ns": trace.span, "digest": _digest(trace)}
     if use is not None:
         if len(walked.devices) > 1:
             notes.append(f"{len(walked.devices)} devices in one trace: compared by {clean(use.device)}, the busiest")
@@ -206,7 +219,23 @@ def _step_table(walked: Walk, use: DeviceUse | None, own: np.ndarray, notes: lis
 
     zero = np.zeros(len(names))
     return StepTable(np.array(key, np.int64), column(right - left), own[:count].astype(np.float32),
-                     column(use.comm if use else zero), column(use.compute if use else zero))
+                     column(use.comm if use else zero), column(use.compute if use else zero),
+                     bool(key) and _counts(names))
+
+
+def _counts(names: Sequence[str]) -> bool:
+    """Whether the names of a rank's steps, in order, count them.
+
+    >>> _counts(["ProfilerStep#9", "ProfilerStep#10"]), _counts(["prefill(9)", "decode(10)"]), _counts(["step 3"])
+    (True, False, False)
+    """
+    parts = [_NUMBER.split(name) for name in names]
+    if len(names) < 2 or len({tuple(part[::2]) for part in parts}) > 1:
+        return False
+    numbers = np.array([[int(number) for number in part[1::2]] for part in parts], np.int64)
+    rises = np.diff(numbers, axis=0)
+    moves = (rises != 0).any(axis=0)
+    return bool(moves.sum() == 1 and (rises[:, moves] == 1).all())
 
 
 def _calls(walked: Walk, rows: np.ndarray, notes: list[str]) -> Calls | None:
@@ -231,7 +260,22 @@ def _calls(walked: Walk, rows: np.ndarray, notes: list[str]) -> Calls | None:
         notes.append(f"{len(order):,} collectives: compared by the first {keep:,}")
         order = order[:keep]
     us = (trace.dur[rows[order]] / 1e3).astype(np.float32)
-    return Calls(step[order].astype(np.int32), spoken[order], us, words, steps)
+    rows = rows[order]
+    return Calls(step[order].astype(np.int32), spoken[order], us, words, steps, trace.end[rows], *_told(trace, rows))
+
+
+def _told(trace: Trace, rows: np.ndarray) -> tuple[np.ndarray, tuple[Group, ...], np.ndarray]:
+    """Of collectives' rows the code of the group, the groups, and the elements; as `Calls` has them."""
+    code = trace.exchange[rows] if len(trace.exchange) else np.full(len(rows), -1, np.int32)
+    if (code < 0).all():
+        return np.zeros(0, np.int16), (), np.zeros(0, np.int64)
+    names = sorted({trace.exchanges[one].group for one in np.unique(code[code >= 0]).tolist()})[:MAX_GROUPS]
+    place = {name: i for i, name in enumerate(names)}
+    of_code = [place.get(one.group, -1) for one in trace.exchanges] + [-1]      # the last is that of -1
+    size = [one.elements if 0 <= one.elements < 1 << 62 else -1 for one in trace.exchanges] + [-1]
+    ranks = _named_groups(_about(trace))
+    return (np.array(of_code, np.int16)[code], tuple(Group(name, ranks.get(name, "")) for name in names),
+            np.array(size, np.int64)[code])
 
 
 def word(name: str) -> str:
@@ -255,3 +299,11 @@ def _kernels(trace: Trace, rows: np.ndarray) -> np.ndarray:
 def _hash(name: str) -> int:
     """The same number on every machine."""
     return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest(), signed=True)
+
+
+def _digest(trace: Trace) -> int:
+    """Of the rows' times and links. No two captures have the same."""
+    known = hashlib.blake2b(digest_size=8)
+    for column in (trace.start, trace.dur, trace.correlation):
+        known.update(np.ascontiguousarray(column, "<i8").data)
+    return int.from_bytes(known.digest(), signed=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..text import counted
 from .faults import Fault
 from .run import Run
 
@@ -23,7 +24,7 @@ def fault_lines(faults: Iterable[Fault]) -> list[str]:
 def run_lines(run: Run) -> list[str]:
     """The run in a few lines, with what its times are worth."""
     lines = [
-        f"{run.fault.name}: {run.steps} steps of {run.work.batch} × {run.work.vocab:,} on {run.model.name}, "
+        f"{run.fault.name}: {counted(run.steps, 'step')} of {run.work.batch} × {run.work.vocab:,} on {run.model.name}, "
         f"{run.clock} clock",
         f"step {run.step_ms:,.2f} ms ({run.tokens_per_s:,.0f} tokens/s), first step "
         f"{run.first_step_ms:,.2f} ms; utilization {run.utilization_fraction:.0%}, device busy "

@@ -25,6 +25,13 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
+_IN_WORDS = {
+    "NVML: LibraryNotFound": "no NVIDIA driver here (NVML: LibraryNotFound)",
+    "NVML: DriverNotLoaded": "the NVIDIA driver is not loaded (NVML: DriverNotLoaded)",
+}
+"""What NVML says of a machine without NVIDIA's devices."""
+
+
 def nvml_library() -> Any:
     """The binding. Raises `Trouble` where it is not installed."""
     try:
@@ -38,11 +45,12 @@ def found(run: Run, *, nvml: Callable[[], Any] = nvml_library, path: str | None 
     try:
         return Nvml(nvml())
     except Trouble as trouble:
-        first = str(trouble)
+        first = _IN_WORDS.get(str(trouble), str(trouble))
     try:
         return Smi(run, path=path)
     except Trouble as trouble:
-        raise Trouble(f"no device: {first}; {trouble}", final=True) from None
+        raise Trouble(f"none found: {first}, and {trouble}. Run it where the device is, or paste what its tool "
+                      "prints into the folder", final=True) from None
 
 
 class DeviceProbe:

@@ -38,6 +38,19 @@ class Folder:
         with target.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
 
+    def hide_again(self, hide: Callable[[str], str]) -> None:
+        """Every text that was written once more: what was met late stands in files of before."""
+        for name in self.files:
+            target = self.path / name
+            try:
+                before = target.read_bytes().decode("utf-8")
+            except (OSError, UnicodeError):  # a copied profile, or gone
+                continue
+            if (after := hide(before)) != before:
+                half = target.with_name(f".{target.name}.half")
+                half.write_bytes(after.encode("utf-8"))
+                os.replace(half, target)
+
     def _target(self, name: str) -> Path:
         target = self.path / name
         target.parent.mkdir(parents=True, exist_ok=True)

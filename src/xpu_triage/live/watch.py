@@ -20,6 +20,7 @@ from ..redact import Redactor
 from ..redact_evidence import redacting
 from ..text import clean, shorten
 from . import command, device, record, server, service
+from .arguments import KEY, add_arguments
 from .clock import Clock
 from .folder import RECORD, Folder, plain, prepared
 from .probe import Probe
@@ -33,7 +34,6 @@ from .stacks import StacksProbe
 if TYPE_CHECKING:
     from .screen import Figures
 
-KEY = "XPU_TRIAGE_API_KEY"
 MIN_SECONDS, MAX_SECONDS = 1.0, 3600.0
 MIN_INTERVAL_S = 0.5
 NICENESS = 5
@@ -62,28 +62,6 @@ class Options:
     redact: bool = False
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `xpu-triage watch`."""
-    parser.add_argument("--server", metavar="URL", help="poll its /metrics (http://127.0.0.1:8000)")
-    parser.add_argument("--pid", metavar="PID|auto", help="CPU by thread and py-spy dumps of this process and below; "
-                        "auto finds the server by what its processes call themselves")
-    parser.add_argument("--device", choices=("auto", "none"), default="auto",
-                        help="auto: NVML, else the vendor's tool on PATH")
-    parser.add_argument("--seconds", type=float, default=30.0, metavar="S", help="how long to record (30)")
-    parser.add_argument("--interval", type=float, default=2.0, metavar="S", help="between two scrapes (2)")
-    parser.add_argument("--profile", action="store_true",
-                        help="then start and stop the server's own profiler, for a few steps")
-    parser.add_argument("--profile-dir", type=Path, metavar="DIR", help="where the server writes its traces, from here")
-    parser.add_argument("--header", action="append", default=[], metavar="'NAME: env:VAR'",
-                        help="a header for the server, its value from the environment ('X-Api-Key: env:MY_KEY'); "
-                             f"{KEY} is sent as a bearer token")
-    parser.add_argument("--redact", action="store_true",
-                        help="hash host names, user names, addresses and paths, in the folder and in the report")
-    parser.add_argument("--json", action="store_true", help="print the diagnosis as JSON")
-    parser.add_argument("--report", metavar="FILE.html", type=Path, help="write one offline HTML report")
-    parser.add_argument("--out", required=True, metavar="DIR", type=Path, help="a new folder for the record")
-
-
 def run(args: argparse.Namespace) -> int:
     """Record, diagnose, print. Exit code as of `xpu-triage diagnose`. Raises `UnusableInput`, `MissingExtra`."""
     options = options_of(args, os.environ)
@@ -109,6 +87,8 @@ def _run(args: argparse.Namespace, options: Options, redactor: Redactor | None) 
     with terminated_like_interrupted(), shown(folder, figures, seconds=options.seconds, hide=hide,
                                               to_stderr=args.json) as tick:
         recording = recorded(options, folder, tick, step_ms=lambda: _step_ms(figures), redactor=redactor)
+    if redactor is not None:
+        folder.hide_again(redactor.bare)
     for line in (*recording.said, *recording.notes):
         print(hide(f"watch: {line}"), file=sys.stderr)
     if not any(name != RECORD for name in folder.files):

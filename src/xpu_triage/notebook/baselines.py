@@ -10,7 +10,7 @@ from pathlib import Path
 from ..baseline.commands import load
 from ..baseline.compare import Comparison, State, compare
 from ..baseline.dimension import Dimension, Kind, dimension
-from ..baseline.figures import METRICS
+from ..baseline.figures import METRICS, TAILS
 from ..baseline.limit import MeasuredStep, load_words, measured_steps
 from ..baseline.loads import words
 from ..baseline.records import BenchRecord
@@ -136,15 +136,20 @@ def verdict(read: Read) -> Shown:
 
 
 def _worst(read: Read) -> list[tuple[str, str]]:
-    """The largest sure change of each metric, and how many loads have one."""
-    facts = []
-    for metric in METRICS if read.comparison is not None else ():
+    """The largest sure change of each metric, and how many loads have one; of a tail where the typical request does not
+    say it already."""
+    facts: list[tuple[str, str]] = []
+    told: set[str] = set()
+    for metric in (*METRICS, *TAILS) if read.comparison is not None else ():
         assert read.comparison is not None
+        if TAILS.get(metric) in told:
+            continue
         entries = [entry for entry in read.comparison.entries if entry.metric == metric]
         sure = [entry for entry in entries if entry.state is State.WORSE]
         if sure:
+            told.add(metric)
             most = max(sure, key=lambda entry: entry.effect)
-            facts.append((f"× {most.ratio:.2f}", f"{maps.NAMES[metric][0].lower()}, at worst ({words(most.cell)}); "
+            facts.append((f"× {most.ratio:.2f}", f"{maps.name_of(metric).lower()}, at worst ({words(most.cell)}); "
                                                  f"surely worse in {len(sure)} of {counted(len(entries), 'load')}"))
     return facts
 
@@ -215,6 +220,14 @@ def ratio_matrix(read: Read) -> Picture:
     return maps.ratio_matrix(read.comparison, read.verdict)
 
 
+def tail_matrix(read: Read) -> Picture:
+    """Now ÷ before of the slowest tenth of the requests."""
+    if read.comparison is None:
+        return empty("The slowest tenth, now ÷ before", "There is one recording.",
+                     "Give one from before the incident as `old`.")
+    return maps.tail_matrix(read.comparison)
+
+
 def roofline(read: Read) -> Picture:
     """The decode steps of both beside their floor."""
     now, why = read.steps(read.now)
@@ -258,9 +271,9 @@ def ratios(read: Read) -> Shown:
         return said("One recording: no ratio.")
     sure = sorted((*read.comparison.with_state(State.WORSE), *read.comparison.with_state(State.BETTER)),
                   key=lambda entry: -abs(entry.effect))
-    rows = [(words(entry.cell), maps.NAMES[entry.metric][0].lower(), figure(entry.old), figure(entry.new),
+    rows = [(words(entry.cell), maps.name_of(entry.metric).lower(), figure(entry.old), figure(entry.new),
              f"{entry.ratio:.2f}", _between(entry.low, entry.high), str(entry.state)) for entry in sure[:MOST_RATIOS]]
-    rows += [(f"all {one.cells} loads together", maps.NAMES[one.metric][0].lower(), "", "", f"{one.ratio:.2f}",
+    rows += [(f"all {one.cells} loads together", maps.name_of(one.metric).lower(), "", "", f"{one.ratio:.2f}",
               _between(one.low, one.high), str(one.state)) for one in read.comparison.pooled]
     left = Counter(str(entry.state) for entry in read.comparison.entries)
     left.subtract(str(entry.state) for entry in sure[:MOST_RATIOS])

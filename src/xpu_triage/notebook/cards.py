@@ -121,7 +121,7 @@ def reasons(diagnosis: Diagnosis) -> Shown:
 
 
 def _hypothesis(hypothesis: Hypothesis) -> Shown:
-    share = f", explains {percent(hypothesis.share)} of the step" if hypothesis.share is not None else ""
+    share = f", explains {percent(hypothesis.share)} of {hypothesis.share_of}" if hypothesis.share is not None else ""
     rows = [("settled by", hypothesis.confirmed_by)] if hypothesis.confirmed_by else []
     rows += [("for", reason.text) for reason in hypothesis.for_]
     rows += [("against", reason.text) for reason in hypothesis.against]

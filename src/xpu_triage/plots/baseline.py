@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ..baseline.compare import Comparison, Entry, State
+from ..baseline.compare import SEEN, TAIL_SEEN, Comparison, Entry, State
 from ..baseline.dimension import Dimension
-from ..baseline.figures import METRICS, THROUGHPUT
+from ..baseline.figures import METRICS, MIN_TAIL_REQUESTS, TAILS, THROUGHPUT
 from ..baseline.loads import words
 from ..baseline.records import BenchRecord
 from ..baseline.store import Baseline
+from ..text import counted
 from ..units import figure
 from .canvas import TOP_IN, WIDTH_IN, Picture, empty, picture, place
 from .load_grid import (
@@ -41,6 +42,9 @@ HEAD_IN = TOP_IN + 0.28
 
 NAMES = {"ttft": ("Time to first token", "ms"), "itl": ("Time per token", "ms"), "e2e": ("Request duration", "ms"),
          THROUGHPUT: ("Throughput", "tokens/s")}
+
+TAIL_NAMES = {"ttft_tail": "Time to first token", "itl_tail": "Longest gap", "e2e_tail": "Request duration"}
+"""Of the slowest tenth."""
 
 LOW, HIGH = "#e6eef8", "#12305e"
 """Ends of a heat map: by lightness alone, so that every eye reads the order."""
@@ -84,39 +88,68 @@ def heat_map(baseline: Baseline, metric: str = "ttft", name: str = "") -> Pictur
     least, most = min(values, key=lambda c: values[c]), max(values, key=lambda c: values[c])
     span = f"{figure(low)} to {figure(high)} {unit}" if high > low else f"{figure(low)} {unit} in every load"
     where = f"least at {words(least)}; most at {words(most)}" if high > low else words(least)
-    left_out = f"; {len(values) - len(drawn)} loads not drawn" if len(drawn) < len(values) else ""
+    left_out = f"; {counted(len(values) - len(drawn), 'load')} not drawn" if len(drawn) < len(values) else ""
     return picture(f"{label}{f' {name}' if name else ''}: {span}", f"{unit}, the darker the more; {where}{left_out}",
                    _height(rows), draw)
 
 
+def name_of(metric: str) -> str:
+    """What a name of METRICS or TAILS is called: `Time per token`, `Longest gap, slowest tenth`."""
+    return NAMES[metric][0] if metric in NAMES else f"{TAIL_NAMES[metric]}, slowest tenth"
+
+
 def ratio_matrix(comparison: Comparison, verdict: Dimension) -> Picture:
-    """New ÷ old of every load, a panel for each metric. Only what is sure has a colour: orange is worse, blue better;
-    grey is surely no slow-down of 10 %; what is white allows no claim, and says why."""
-    if not comparison.entries:
+    """New ÷ old of every load for the typical request, a panel for each metric. Only what is a claim has a colour:
+    orange is surely worse, blue better; grey rules out a slow-down of 10 %; what is white allows no claim, and says
+    why."""
+    entries = [entry for entry in comparison.entries if entry.metric in METRICS]
+    if not entries:
         return empty("Ratios new ÷ old", "No load was measured in both.", "Record the loads of the old one again.")
-    metrics = [metric for metric in METRICS if any(entry.metric == metric for entry in comparison.entries)]
-    columns = axis(comparison.cells, in_flight, in_flight_label, MOST_COLUMNS)
-    rows = axis(comparison.cells, lambda c: (c.prompt_tokens, c.output_tokens),
+    kind, first = str(verdict.kind), verdict.text.partition(". ")[0].rstrip(".")
+    return _matrix(entries, {metric: NAMES[metric][0].lower() for metric in METRICS},
+                   first if kind.casefold() in first.casefold() else f"{kind[:1].upper()}{kind[1:]}: {first}",
+                   f"{100 * (SEEN - 1):.0f} % slower")
+
+
+def tail_matrix(comparison: Comparison) -> Picture:
+    """The same of the slowest tenth of the requests; grey rules out that they are twice as slow."""
+    entries = [entry for entry in comparison.entries if entry.metric in TAILS]
+    if not entries:
+        return empty("The slowest tenth, new ÷ old", "No load has enough requests in both for a slowest tenth.",
+                     f"Record {MIN_TAIL_REQUESTS} requests a load or more; 200 are usual.")
+    worse = [entry for entry in entries if entry.state is State.WORSE]
+    most = max(worse, key=lambda entry: entry.effect, default=None)
+    title = "The slowest tenth of the requests: " + (
+        "none is surely slower" if most is None else
+        f"{TAIL_NAMES[most.metric].lower()} × {_ratio(most.ratio)} at {words(most.cell)}")
+    return _matrix(entries, {metric: TAIL_NAMES[metric].lower() for metric in TAILS}, title,
+                   f"{TAIL_SEEN:.0f} times as slow")
+
+
+def _matrix(entries: Sequence[Entry], names: Mapping[str, str], title: str, ruled_out: str) -> Picture:
+    """A panel for each metric of `names` that there is, a box for each load."""
+    metrics = [metric for metric in names if any(entry.metric == metric for entry in entries)]
+    cells = tuple(dict.fromkeys(entry.cell for entry in entries))
+    columns = axis(cells, in_flight, in_flight_label, MOST_COLUMNS)
+    rows = axis(cells, lambda c: (c.prompt_tokens, c.output_tokens),
                 lambda p: f"{length_label(p[0])} → {length_label(p[1])}", MOST_ROWS)
-    drawn = [entry for entry in comparison.entries if entry.cell in columns.at and entry.cell in rows.at]
+    drawn = [entry for entry in entries if entry.cell in columns.at and entry.cell in rows.at]
 
     def draw(sheet: Figure) -> None:
         for number, metric in enumerate(metrics):
-            axes = _panel(sheet, number, len(metrics), columns, rows, NAMES[metric][0].lower(), MATRIX_LEFT_IN)
+            axes = _panel(sheet, number, len(metrics), columns, rows, names[metric], MATRIX_LEFT_IN)
             for entry in drawn:
                 if entry.metric == metric:
                     _entry(axes, columns.at[entry.cell], rows.at[entry.cell], entry, box_in)
         _key(sheet, keys)
 
-    keys = _keys({entry.state for entry in drawn})
+    keys = _keys({entry.state for entry in drawn}, ruled_out)
     box_in = _panel_in(len(metrics), len(columns), MATRIX_LEFT_IN) / max(len(columns), 1)
     within = ", below it where the ratio lies (all at once in 99 of 100)" if box_in >= ROOMY_IN else ""
-    sure = sum(entry.state in (State.WORSE, State.BETTER, State.SAME) for entry in comparison.entries)
-    left_out = len(comparison.entries) - len(drawn)
-    kind, first = str(verdict.kind), verdict.text.partition(". ")[0].rstrip(".")
+    sure = sum(entry.state in (State.WORSE, State.BETTER, State.SAME) for entry in entries)
+    left_out = len(entries) - len(drawn)
     return picture(
-        first if kind.casefold() in first.casefold() else f"{kind[:1].upper()}{kind[1:]}: {first}",
-        f"new ÷ old{within}; {sure} of {len(comparison.entries)} allow a claim"
+        title, f"new ÷ old{within}; {sure} of {len(entries)} allow a claim"
         f"{f'; {left_out} not drawn' if left_out else ''}", _height(rows) + KEY_IN * len(keys) + 0.1, draw)
 
 
@@ -151,15 +184,16 @@ _Key = tuple[State, str, str, str]
 
 _FACES: tuple[_Key, ...] = (
     (State.WORSE, WORSE[1], "", "surely worse"), (State.BETTER, BETTER[1], "", "surely better"),
-    (State.SAME, SURE_SAME, "", "surely no slow-down of 10 %"),
+    (State.SAME, SURE_SAME, "", "not {} (its own 95 %)"),
     (State.UNCLEAR, "#ffffff", "////", "no claim: too noisy"),
     (State.CLIENT, "#ffffff", "....", "no claim: client late"),
     (State.UNKNOWN, "#ffffff", "", "no claim: no interval"))
 
 
-def _keys(states: set[State]) -> list[list[_Key]]:
-    """What the faces mean, in lines of four; the claims before what is none."""
-    shown = [key for key in _FACES if key[0] in states]
+def _keys(states: set[State], ruled_out: str) -> list[list[_Key]]:
+    """What the faces mean, in lines of four; the claims before what is none. Grey rests on the ratio's own interval,
+    which is narrower than the one in the box: that one holds for all boxes at once."""
+    shown = [(state, face, hatch, text.format(ruled_out)) for state, face, hatch, text in _FACES if state in states]
     return [shown[i:i + 4] for i in range(0, len(shown), 4)]
 
 

@@ -119,7 +119,8 @@ def _draw(walk: Walk, findings: list[Finding]) -> Picture:
     gain = (f"mean step now {first.step_ms:,.2f} ms, without it {first.step_without_ms:,.2f} ms"
             if first.step_without_ms is not None else f"mean step now {first.step_ms:,.2f} ms")
     line = f"; line {short(first.line, 60)}" if first.line else ""
-    calls = f"; {first.calls_per_step:,.4g} calls a step" if first.calls_per_step else ""
+    often = f"{first.calls_per_step or 0:,.4g}"
+    calls = f"; {often} call{'' if often == '1' else 's'} a step" if first.calls_per_step else ""
     share = first.total_share if first.spread else first.share
     return picture(
         f"{percent(share)} of {whole_words(walk)}: {short(first.name, 70)}",

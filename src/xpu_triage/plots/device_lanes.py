@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..steps.results import CAUSES, Finding, Step, Walk
+from ..text import counted
 from ..trace import Kind
 from . import host_lanes, occupancy
 from .canvas import (
@@ -153,7 +154,7 @@ def _title(walk: Walk, step: Step, finding: Finding | None, shares: list[NDArray
     busy = sum(mean[kind] for kind in BUSY_KINDS)
     title = device_words(busy, {cause: mean[cause] for cause in CAUSES}, finding, where)
     hidden = len(walk.devices) - MOST_DEVICES
-    more = f"; {hidden} more devices not drawn" if hidden > 0 else ""
+    more = f"; {counted(hidden, 'more device')} not drawn" if hidden > 0 else ""
     bare = "" if with_host else "; this capture holds no host rows"
     return title, f"{took}. Each column shows how its own time divides{more}{bare}"
 

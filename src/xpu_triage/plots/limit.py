@@ -17,7 +17,7 @@ from ..roofline.floors import Load
 from ..roofline.model_shape import ModelShape
 from ..samples import Floats
 from ..telemetry.ttft_fit import CannotFitError, Fit, fit_ttft
-from ..text import clean, shorten
+from ..text import clean, counted, shorten
 from ..units import figure
 from .canvas import LEGEND_IN, TOP_IN, Entry, Picture, empty, legend, number_ticks, picture, place, plain
 from .palette import ALERT, FAINT, INK
@@ -251,7 +251,7 @@ def _fit_legend(points: Mapping[str, tuple[Floats, Floats]], fits: Mapping[str, 
                 lead: str, floor: bool) -> list[Entry]:
     entries: list[Entry] = []
     for i, (name, (tokens, _)) in enumerate(points.items()):
-        text = f"{shorten(name, 30)}: {len(tokens):,} requests"
+        text = f"{shorten(name, 30)}: {counted(len(tokens), 'request')}"
         if name in fits:
             fit = fits[name]
             text += f"\n{figure(fit.a)} + {figure(fit.b * 1000)}·L + {figure(fit.c * 1e6)}·L² ms"

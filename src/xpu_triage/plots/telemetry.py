@@ -11,7 +11,7 @@ import numpy as np
 from ..samples import EngineLog, Floats, Samples, Series
 from ..telemetry.exporters import device_samples
 from ..telemetry.stacks import profile
-from ..text import clean
+from ..text import clean, counted
 from .canvas import LEGEND_IN, TOP_IN, Entry, Picture, empty, legend, number_ticks, picture, place, plain
 from .palette import ALERT, HOST_TIME, INK, PHASE_COLOURS
 from .words import milliseconds, percent, short
@@ -77,7 +77,7 @@ def _devices(shown: Sequence[tuple[Samples, Series]], count: int) -> list[Entry]
     entries = [(LINES[i], percent(float(series.known.mean())), f"device {clean(series.of)}")
                for i, (_, series) in enumerate(shown)]
     if count > len(shown):
-        entries.append(("#c9ced6", "", f"{count - len(shown)} more devices, less used"))
+        entries.append(("#c9ced6", "", f"{counted(count - len(shown), 'more device')}, less used"))
     return entries
 
 
@@ -108,7 +108,7 @@ def iterations(diagnosis: Diagnosis) -> Picture:
                         (ALERT, "", f"median: {milliseconds(1e6 * middle)}")], TOP_IN + 0.05)
 
     return picture(
-        f"{len(elapsed):,} iterations, median {milliseconds(1e6 * middle)}",
+        f"{counted(len(elapsed), 'iteration')}, median {milliseconds(1e6 * middle)}",
         f"the engine's log; longest {milliseconds(1e6 * float(np.nanmax(elapsed)))}", HEIGHT_IN, draw)
 
 
@@ -139,7 +139,7 @@ def serving(diagnosis: Diagnosis) -> Picture:
         return "unknown" if np.isnan(values).all() else f"{float(np.nanmean(values)):,.4g}"
 
     return picture(f"Running {middle(running)}, waiting {middle(waiting)} requests on average",
-                   f"{len(times):,} readings over {times[-1] - times[0]:,.0f} s", HEIGHT_IN, draw)
+                   f"{counted(len(times), 'reading')} over {times[-1] - times[0]:,.0f} s", HEIGHT_IN, draw)
 
 
 def _beside(axes: Axes, times: Floats, percents: Floats) -> None:
@@ -196,5 +196,5 @@ def where_the_host_stands(diagnosis: Diagnosis) -> Picture:
 
     total = round(rows[0].samples / rows[0].share)
     few = "; a few dumps are a few observations" if total < 30 else ""
-    return picture(f"The host stands in {rows[0].function}: {rows[0].samples} of {total} samples",
+    return picture(f"The host stands in {rows[0].function}: {rows[0].samples} of {counted(total, 'sample')}",
                    f"a stack shows where Python is, not what the device does{few}", 1.35 + 0.27 * len(rows), draw)

@@ -4,9 +4,11 @@ it."""
 from __future__ import annotations
 
 import argparse
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from ..errors import UnusableInput
 from ..text import clean
@@ -15,6 +17,9 @@ from . import config_json, devices, floors
 from .devices import Device
 from .floors import Load, Operations, Reads, UnknownFloorError
 from .model_shape import ModelShape
+
+SCHEMA = 1
+"""Of the JSON. Rises when a field changes its meaning or goes; new fields may come without it."""
 
 NEAR_FLOOR = 0.75
 """Share of the bandwidth from which on a step is at its limit: good kernels reach 0.75 to 0.93 of the advertised
@@ -40,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", metavar="TYPE", help="type of the weights, where it is not the configuration's")
     parser.add_argument("--kv-dtype", metavar="TYPE", help="type of the cache, where it is not that of the weights")
     parser.add_argument("--step-ms", type=_positive, metavar="MS", help="a measured decode step, to compare with")
+    parser.add_argument("--json", action="store_true", help="print the floors as JSON (see docs/json.md)")
     parser.set_defaults(run=run)
 
 
@@ -55,10 +61,67 @@ def run(args: argparse.Namespace) -> int:
     if args.step_ms is not None and len(args.batch) > 1:
         raise UnusableInput("a measured step belongs to one batch", todo="Give one --batch with --step-ms")
     device = _device(args)
-    for line in lines(shape, device, [Load(batch, args.context, args.tp, kv_bits) for batch in args.batch],
-                      args.prompt or [args.context], args.step_ms):
+    loads = [Load(batch, args.context, args.tp, kv_bits) for batch in args.batch]
+    prompts = args.prompt or [args.context]
+    if args.json:
+        print(json.dumps(to_json(shape, device, loads, prompts, args.step_ms), indent=2, allow_nan=False))
+        return 0
+    for line in lines(shape, device, loads, prompts, args.step_ms):
         print(clean(line))
     return 0
+
+
+def to_json(shape: ModelShape, device: Device, loads: list[Load], prompts: list[float], step_ms: float | None = None
+            ) -> dict[str, Any]:
+    """The same floors in plain types; what is unknown is null, and `unknown` says why."""
+    return {
+        "schema": SCHEMA,
+        "model": {"name": clean(shape.name), "layers": shape.layers, "dtype": shape.dtype or None,
+                  "parameters": _or_none(lambda: shape.parameters), "notes": [clean(note) for note in shape.notes]},
+        "device": {"name": clean(device.name), "gbps": device.gbps, "tflops": device.tflops,
+                   "source": clean(device.source) or None},
+        "decode": [_decode_json(shape, device, load, step_ms) for load in loads],
+        "prefill": [_prefill_json(shape, device, tokens, loads[0].devices) for tokens in prompts],
+    }
+
+
+def _decode_json(shape: ModelShape, device: Device, load: Load, step_ms: float | None) -> dict[str, Any]:
+    out: dict[str, Any] = {"batch": load.batch, "context": load.context, "devices": load.devices, "weights_gb": None,
+                           "kv_gb": None, "tflop": None, "floor_ms": None, "by": None, "tokens_per_s": None,
+                           "step_ms": step_ms, "share": None, "unknown": None}
+    try:
+        reads, operations = floors.decode_reads(shape, load), floors.decode_operations(shape, load)
+    except UnknownFloorError as error:
+        return {**out, "unknown": clean(str(error))}
+    out |= {"weights_gb": reads.weights / 1e9, "kv_gb": reads.kv / 1e9, "tflop": operations.total / 1e12}
+    floor = _floor(reads, operations, device, load.devices, shape)
+    if floor is None:
+        return {**out, "unknown": "the device's bandwidth is not known"}
+    ms, by = floor
+    return {**out, "floor_ms": ms, "by": by, "tokens_per_s": load.batch / ms * 1000,
+            "share": None if step_ms is None else ms / step_ms}
+
+
+def _prefill_json(shape: ModelShape, device: Device, tokens: float, count: int) -> dict[str, Any]:
+    out: dict[str, Any] = {"tokens": tokens, "tflop": None, "attention_share": None, "floor_ms": None, "by": None,
+                           "is_bound": None, "unknown": None}
+    try:
+        operations = floors.prefill_operations(shape, tokens)
+    except UnknownFloorError as error:
+        return {**out, "unknown": clean(str(error))}
+    out |= {"tflop": operations.total / 1e12, "attention_share": operations.attention / operations.total}
+    lacks = _lacks(shape, device)
+    floor = floors.prefill_floor(shape, tokens, device.gbps, device.tflops if _fits(device, shape) else None, count)
+    if floor is not None:
+        out |= {"floor_ms": floor[0], "by": floor[1], "is_bound": bool(lacks)}
+    return {**out, "unknown": "; ".join(lacks) or None}
+
+
+def _or_none(figure_of: Callable[[], float]) -> float | None:
+    try:
+        return figure_of()
+    except UnknownFloorError:
+        return None
 
 
 def lines(shape: ModelShape, device: Device, loads: list[Load], prompts: list[float], step_ms: float | None = None
@@ -147,25 +210,34 @@ def _prefill(shape: ModelShape, device: Device, tokens: float, count: int) -> st
             f"{operations.attention / operations.total:.1%} of it")
     tflops = device.tflops if _fits(device, shape) else None
     floor = floors.prefill_floor(shape, tokens, device.gbps, tflops, count)
-    lacks = []
-    if not device.tflops:
-        lacks.append("the arithmetic peak is not known (--tflops)")
-    elif tflops is None:
-        lacks.append(f"products run in {shape.arithmetic or 'an unknown type'}, and the peak is for 16 bits")
-    if not device.gbps:
-        lacks.append("the device's bandwidth is not known (--bandwidth)")
+    lacks = _lacks(shape, device)
     if floor is None:
         return f"{text}; floor unknown: {'; '.join(lacks)}"
     ms, by = floor
     return f"{text}; floor {'at least ' if lacks else ''}{figure(ms)} ms by {by}" + (f": {lacks[0]}" if lacks else "")
 
 
+def _lacks(shape: ModelShape, device: Device) -> list[str]:
+    """What is missing for the floor of a prompt."""
+    lacks = []
+    if not device.tflops:
+        lacks.append("the arithmetic peak is not known (--tflops)")
+    elif not _fits(device, shape):
+        lacks.append(f"products run in {shape.arithmetic or 'an unknown type'}, and the peak is for 16 bits")
+    if not device.gbps:
+        lacks.append("the device's bandwidth is not known (--bandwidth)")
+    return lacks
+
+
 def _device(args: argparse.Namespace) -> Device:
     if args.device:
-        found, why = devices.from_names([args.device])
+        found = devices.by_name(args.device)
         if found is None:
-            known = ", ".join(dict.fromkeys(device.name for device in devices.table().values()))
-            raise UnusableInput(why, todo=f"Known are {known}; or give --bandwidth and --tflops")
+            near = devices.near(args.device)
+            meant = f"Did you mean {' or '.join(near)} (variants of one product differ, so it is named whole)" if near \
+                else f"Known are {', '.join(devices.known())}"
+            raise UnusableInput(f"no peak is known for {args.device}",
+                                todo=f"{meant}; or give --bandwidth and --tflops")
         return replace(found, tflops=args.tflops, how="typed") if args.tflops else found
     if args.bandwidth or args.tflops:
         return Device("as given", args.bandwidth, args.tflops, "", "typed")

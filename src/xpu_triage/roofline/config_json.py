@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from ..errors import UnusableInput
+from ..evidence.chunks import small_file
 from ..text import clean, shorten
 from . import attention, feed_forward
 from .fields import MOST, Fields, filled
@@ -53,13 +54,7 @@ def matches(head: str) -> bool:
 def read(path: str | PathLike[str]) -> ModelShape:
     """The shape in a file. Raises `UnusableInput`, one line, naming the file and the field."""
     path = Path(path)
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UnusableInput(f"cannot be read: {error.strerror or error}", where=path) from None
-    if len(raw) > MAX_BYTES:
-        raise UnusableInput(f"a model's configuration has at most {MAX_BYTES >> 20} MiB", where=path)
+    raw = small_file(path, MAX_BYTES, "a model's configuration")
     try:
         config = msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

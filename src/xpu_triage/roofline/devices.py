@@ -7,8 +7,10 @@ by a factor of two, and nothing is guessed.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ NVIDIA prints half the data rate for every type (H100: 2,619 MHz for 5.2 Gbit/s 
 GDDR6), so 2 always. AMD prints the memory's own clock: HBM2 1,200 MHz for 2.4 Gbit/s (MI100: 1,229 GB/s over 4,096
 bits), HBM3 1,300 MHz for 5.2 Gbit/s (MI300X: 5,325 over 8,192), GDDR6 1,249 MHz for 20 Gbit/s. Any other pair is
 unknown."""
+
+
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,22 @@ def by_name(name: str) -> Device | None:
     """The device of this product name; None where the table does not have it."""
     found = table().get(_key(name)) or table().get(f"nvidia {_key(name)}")
     return found or next((device for device in table().values() if _key(device.name) == _key(name)), None)
+
+
+def known() -> tuple[str, ...]:
+    """The devices of the table, by their short names."""
+    return tuple(dict.fromkeys(device.name for device in table().values()))
+
+
+def near(name: str) -> tuple[str, ...]:
+    """Devices of the table of which one may have been meant: of the same numbers (an H20 is no H200), and with every
+    word of this name, or spelled nearly like it. To ask, never to take it."""
+    spelled = {**{key: device.name for key, device in table().items()}, **{_key(short): short for short in known()}}
+    numbers = set(_NUMBER.findall(name))
+    alike = [key for key in spelled if numbers and numbers <= set(_NUMBER.findall(key))]
+    holding = [key for key in alike if all(word in key for word in _key(name).split())]
+    close = holding or get_close_matches(_key(name), alike, n=3, cutoff=0.7)
+    return tuple(dict.fromkeys(spelled[key] for key in close))
 
 
 def from_names(names: Iterable[str]) -> tuple[Device | None, str]:

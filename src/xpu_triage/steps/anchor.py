@@ -1,7 +1,9 @@
 """Steps of a capture that nobody annotated: a mark that comes round evenly, once a step.
 
 Layers come round evenly too. They are told by what holds several of them (one call of a module, one compiled region,
-one graph replay), and by what a step has once and a layer has not: its own names, and the read of its result.
+one graph replay), and by what a step has once and a layer has not: its own names (the embedding, the choice of the next
+tokens, the loss) and the read of its result. A layer may be read too (a router's counts), and then only the names tell:
+where they do not, no steps are taken, and it is said.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 from ..trace import Ints, Kind, Trace
 from .host import Host, NameTable
 from .intervals import Bools
-from .patterns import GRAPH_LAUNCH, MODULE_CALL, OPERATOR, REGION, TO_HOST
+from .patterns import GRAPH_LAUNCH, MODULE_CALL, ONCE_A_STEP, OPERATOR, REGION, TO_HOST
 
 FEWEST, MOST = 3, 2000
 """How often a mark may recur: twice shows no period, and thousands are layers or kernels."""
@@ -41,21 +43,25 @@ SHARED = 0.5
 READ = 0.5
 """In at least this share of the steps the host waits for the device, or reads from it."""
 
+
 @dataclass(frozen=True, eq=False)
 class Anchor:
     rows: Ints
-    """Rows of the trace that mark the start of a step, in order of time."""
+    """Rows of the trace that mark the start of a step, in order of time; none where nothing marks one."""
+    doubt: str = ""
+    """What comes round evenly and may be layers as well as steps, in words; else empty."""
 
 
-def find_anchor(trace: Trace, names: NameTable, host: Host) -> Anchor | None:
+def find_anchor(trace: Trace, names: NameTable, host: Host) -> Anchor:
     """The mark with the smallest count that comes round evenly, that hardly any name falls short of, and that lies in
-    no call together with others of its kind; None for none.
+    no call together with others of its kind.
 
-    One annotation or one graph launch is enough. Of kernels or operators three names must agree on the count, and where
-    any name falls short of it the host must read from the device in most periods.
+    One annotation or one graph launch is enough. Of kernels or operators three names must agree on the count. Where any
+    name falls short of it they must hold what a step has once, and the host must read from the device in most periods.
+    Whatever the mark, what a step has once must not come more seldom.
     """
     device = (Kind.KERNEL, Kind.COPY, Kind.COMM)
-    seldom, layers = _Seldom(trace, device), _Layers(trace, names, host)
+    seldom, layers, doubt = _Seldom(trace, device), _Layers(trace, names, host), ""
     is_mark = np.isin(trace.kind, (int(Kind.ANNOTATION),)) | names.rows(GRAPH_LAUNCH, Kind.RUNTIME)
     for mask, agreeing in ((is_mark, 1), (np.isin(trace.kind, device), 3), (trace.kind == Kind.HOST_OP, 3)):
         for count, groups in _by_count(trace, np.flatnonzero(mask)):
@@ -65,10 +71,23 @@ def find_anchor(trace: Trace, names: NameTable, host: Host) -> Anchor | None:
             if len(even) < agreeing:
                 continue
             first = min(even, key=lambda rows: int(trace.start[rows[0]]))
-            if layers.in_one_call(first) or (agreeing > 1 and seldom.any(count) and not layers.are_read(first)):
+            if layers.in_one_call(first) or (ends := layers.ends(count)) is False:
                 continue
+            if agreeing > 1 and seldom.any(count):
+                if not layers.are_read(first):
+                    continue
+                if ends is None:
+                    doubt = doubt or _may_be_layers(trace, first)
+                    continue
             return Anchor(first)
-    return None
+    return Anchor(np.zeros(0, np.int64), doubt)
+
+
+def _may_be_layers(trace: Trace, marks: Ints) -> str:
+    period = float(np.median(np.diff(trace.start[marks])))
+    return (f"though {trace.name_of(int(marks[0]))} comes round {len(marks)} times, every {period / 1e6:,.2f} ms, with "
+            "a read of the device in most of them (that may be steps, or layers that read something back, and "
+            "annotated steps would tell)")
 
 
 class _Seldom:
@@ -100,6 +119,8 @@ class _Layers:
         self._call: Bools = call | names.rows(REGION, Kind.HOST_OP, Kind.ANNOTATION, of=rows)
         read = trace.blocking | names.rows(TO_HOST, Kind.COPY)
         self._read_at = np.sort(trace.start[read])
+        told = [names.rows(pattern, Kind.HOST_OP, Kind.KERNEL) for pattern in ONCE_A_STEP]
+        self._most = [int(np.bincount(trace.name[rows]).max()) for rows in told if rows.any()]
 
     def in_one_call(self, marks: Ints) -> bool:
         """Whether most neighbours were launched by one call (a graph's replay), or run in one call of a module, an
@@ -115,6 +136,11 @@ class _Layers:
     def _outermost(self) -> Ints:
         """int64, forest index of the outermost call that each host row lies in; -1 for none, and at the end for -1."""
         return np.append(self._host.around(self._call), -1)
+
+    def ends(self, count: int) -> bool | None:
+        """Whether the ends of a pass come as often as `count` marks do (each by the name that is most frequent): False
+        where one of them comes more seldom, so that several periods share it; None where no name tells."""
+        return all(most >= count - 1 for most in self._most) if self._most else None
 
     def are_read(self, marks: Ints) -> bool:
         """Whether the host reads from the device, or waits for it, in most periods."""

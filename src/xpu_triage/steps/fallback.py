@@ -98,15 +98,14 @@ def cannot_show(scene: Scene) -> str:
 def without_copies(scene: Scene) -> str:
     """Why host work could be a fallback all the same; empty where nothing suggests it.
 
-    An operator that nowhere launches device work holds the host for long, and no copy goes one of the two ways that
-    its data would go. On memory that host and device share a fallback copies nothing, and a trace does not say whose
-    tensors an operator works on.
+    An operator that nowhere launches device work holds the host for long, and no copy that could carry its data goes
+    one of the two ways that it would go. On memory that host and device share a fallback copies nothing, and a trace
+    does not say whose tensors an operator works on.
     """
     host, trace = scene.host, scene.trace
-    up, down = bool(scene.copies_up.any()), bool(scene.copies_down.any())
     own = scene.host_rows(lambda n: OWN_OPERATOR.match(n) and not NOT_COMPUTE.search(n), Kind.HOST_OP)
     launching = np.unique(scene.host_name[own & scene.launched_below])
-    if (up and down) or not len(launching):  # without such links no operator is seen to launch anything
+    if not len(launching):  # without such links no operator is seen to launch anything
         return ""
     in_loader = host.around(scene.host_rows(LOADER, Kind.HOST_OP, Kind.PYTHON, Kind.ANNOTATION)) >= 0
     own &= ~in_loader & (trace.dur[host.row] >= LONE_NS) & ~np.isin(scene.host_name, launching)
@@ -114,11 +113,16 @@ def without_copies(scene: Scene) -> str:
     held = total_within(trace.start[rows], scene.end[rows], scene.left, scene.right)
     if held < UNTOLD_SHARE * scene.window:
         return ""
-    name = trace.name_of(int(rows[trace.dur[rows].argmax()]))
+    longest = int(rows[trace.dur[rows].argmax()])
+    name = trace.name_of(longest)
+    up, down = (bool(_carries(scene, np.flatnonzero(way), trace.dur[longest]).any())
+                for way in (scene.copies_up, scene.copies_down))
+    if up and down:
+        return ""
     way = "either way" if not (up or down) else "down to the host" if up else "up to the device"
     return (f"{name} runs on the host for {held / scene.window:.0%} of the window and launches nothing, and no copy "
-            f"goes {way}: work of the host on its own tensors, or, on memory that host and device share, a fallback, "
-            "which would leave no copies")
+            f"that could carry its data goes {way}: work of the host on its own tensors, or, on memory that host and "
+            "device share, a fallback, which would leave no copies")
 
 
 def find_fallbacks(scene: Scene) -> Fallbacks:
@@ -221,7 +225,7 @@ def _on_host(scene: Scene) -> tuple[_Found, str]:
     return (begin[take], finish[take], names), _doubt(scene, row[shaped & own & ~apart], most[shaped & own & ~apart])
 
 
-def _carries(scene: Scene, copy: Ints, computed: Ints) -> Bools:
+def _carries(scene: Scene, copy: Ints, computed: Ints | np.int64) -> Bools:
     """Whether a copy carries as much as an operator of that host time would take or give."""
     accounted = (scene.trace.dur[copy] - SMALL_COPY_NS) * COMPUTED_PER_COPIED
     enough: Bools = accounted >= computed

@@ -11,7 +11,7 @@ import numpy as np
 from ..trace import NOT_LINKED, Ints, Kind
 from .host import Indices
 from .intervals import Bools, covered_between, union_of
-from .patterns import ASKS_FOR_WORK, COMPILE, COPY_CALL, EVENT_LOOP, FIRST_USE, is_wait
+from .patterns import ASKS_FOR_WORK, COMPILE, COPY_CALL, EVENT_LOOP, FIRST_USE, LAUNCH_CALL, QUEUED, is_wait
 
 if TYPE_CHECKING:
     from .scene import Scene
@@ -58,6 +58,17 @@ class GapFacts:
         waits = self._inside(self._scene.host_rows(is_wait, Kind.PYTHON))
         waits[:-1] |= self._scene.host_rows(EVENT_LOOP, Kind.PYTHON)
         return waits
+
+    @cached_property
+    def silent_in(self) -> Ints:
+        """int64, forest index of the outermost operator, call or frame around each host row that neither hands work to
+        a device nor waits for one; -1 for none, and at the end for -1."""
+        scene = self._scene
+        busy = scene.host_rows(LAUNCH_CALL, Kind.RUNTIME, Kind.HOST_OP) | scene.host_rows(QUEUED, Kind.RUNTIME)
+        busy |= scene.trace.blocking[scene.host.row]
+        busy |= scene.launched_below
+        silent = (scene.host.below(busy.astype(np.int64)) == 0) & self.works[scene.host.row]
+        return np.append(scene.host.around(silent), -1)
 
     def _inside(self, rows: Bools) -> Bools:
         return np.append(self._scene.host.around(rows) >= 0, False)

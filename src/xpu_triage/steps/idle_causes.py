@@ -15,7 +15,7 @@ from ..trace import BEFORE_CAPTURE, NOT_LINKED, Ints
 from .fallback import Fallbacks
 from .gap_facts import FIRST_USE_NS
 from .host import Indices
-from .intervals import Bools, covered_between
+from .intervals import Bools, covered_between, union_of
 from .results import CAUSES, Cause, Gaps
 from .scene import Scene
 from .utilization import DeviceTime, IdleSpans, idle_spans
@@ -33,7 +33,8 @@ WORK_NS = 1_000_000
 ms."""
 
 LEAF_NS = 200_000
-"""One operator or frame that holds half of a gap, and is this long, is the cause and not the launching."""
+"""One operator or frame that holds half of a gap, and is this long, is the cause and not the launching: by its own
+time, or with all that it calls where nothing in it launches or waits."""
 
 RECURS_STEPS = 3
 """From this many steps on it can be seen that a call is slow in all of them and not in the first."""
@@ -57,17 +58,20 @@ class GapWork:
     ns: Ints
 
 
-def classify(scene: Scene, time: DeviceTime, fallbacks: Fallbacks) -> GapWork:
-    """Every gap of one device inside the window with its cause."""
-    return _Classifier(scene, time, idle_spans(time, scene.left, scene.right), fallbacks).result()
+def classify(scene: Scene, time: DeviceTime, fallbacks: Fallbacks, left_out: Ints | None = None) -> GapWork:
+    """Every gap of one device inside the window with its cause. `left_out`: rows of the same device that are not to
+    count as its work."""
+    spans = idle_spans(time, scene.left, scene.right)
+    return _Classifier(scene, time, spans, fallbacks, np.zeros(0, np.int64) if left_out is None else left_out).result()
 
 
 class _Classifier:
     """The evidence of all gaps of one device, column by column, and the rules over it."""
 
-    def __init__(self, scene: Scene, time: DeviceTime, spans: IdleSpans, fallbacks: Fallbacks) -> None:
+    def __init__(self, scene: Scene, time: DeviceTime, spans: IdleSpans, fallbacks: Fallbacks, left_out: Ints) -> None:
         trace, host = scene.trace, scene.host
         self.scene, self.facts, self.spans, self.time, self.fallbacks = scene, scene.gap_facts, spans, time, fallbacks
+        self.left_out = left_out
         self.count = len(spans.start)
         self.length = spans.end - spans.start
         self.launch = np.where(spans.after >= 0, trace.launch[spans.after], NOT_LINKED)
@@ -119,6 +123,8 @@ class _Classifier:
         launching = (self.leaf == self.launch) & (self.leaf >= 0) & ~facts.copy_calls[self.leaf]
         one_leaf = facts.works[self.leaf] & ~facts.blocks[self.leaf] & ~launching
         one_leaf &= (self.leaf_ns >= LEAF_NS) & (2 * self.leaf_ns >= length)
+        silent_ns = np.where((self.launch >= 0) | (self.spans.after < 0), self._longest_silence(), 0)
+        one_frame = (silent_ns >= LEAF_NS) & (2 * silent_ns >= length)
         first_use = self._share(np.isin(self.row, self._first_calls()) | facts.compiling[self.owner])
         exchange = self._share(facts.exchanging[self.owner])
         waits = self._share(facts.waiting[self.owner])
@@ -126,7 +132,7 @@ class _Classifier:
         asking[self._most(self._share(facts.operating[self.owner]))] = 0  # what runs operators is no empty pass
         in_fallback = 2 * self.fallbacks.share_of(self.spans.start, self.spans.end) >= length
         nothing_linked = (self.launch < 0) & (silent == self.returned - self.spans.start)
-        other_device = self._most(facts.worked_elsewhere(self.thread, self.spans.start, self.spans.end))
+        other_device = self._most(self._elsewhere())
         rules = (
             # an operator seen to run on a CPU between its copies is seen, whatever else the capture lacks
             (Cause.HIDDEN, ((self._lost_launches() > 0) | self.scene.trace.incomplete) & ~in_fallback),
@@ -142,7 +148,7 @@ class _Classifier:
             (Cause.NO_WORK, self._most(waits) & (length > LEAF_NS)),
             (Cause.UNRECORDED, (work > WORK_NS) & self._most(silent)),
             (Cause.UNRECORDED, nothing_linked & ~dried),
-            (Cause.HOST_OP, ((work > WORK_NS) & ~launching) | one_leaf | in_fallback),
+            (Cause.HOST_OP, ((work > WORK_NS) & ~launching) | one_leaf | one_frame | in_fallback),
             (Cause.AFTER_SYNC, dried),
             (Cause.LAUNCHING, np.ones(self.count, np.bool_)))
         return np.select([rule for _, rule in rules], [_NUMBER[cause] for cause, _ in rules]), in_fallback
@@ -178,6 +184,13 @@ class _Classifier:
         concentrated = 2 * ns[0] > ns.sum()
         return ~none if 2 * even.sum() > count and not concentrated else none
 
+    def _elsewhere(self) -> Ints:
+        """ns of each gap in which another device works on what the gap's thread launched."""
+        spans, trace = self.spans, self.scene.trace
+        own = union_of(trace.start[self.left_out], self.scene.end[self.left_out])
+        worked = self.facts.worked_elsewhere(self.thread, spans.start, spans.end)
+        return np.maximum(worked - covered_between(*own, spans.start, spans.end), 0)
+
     def _lost_launches(self) -> Ints:
         """Launches without device rows, from the launch of the work before each gap to that of the work after
         it, on the same thread: the device ran them in between."""
@@ -211,6 +224,19 @@ class _Classifier:
         gap, owner = gap[new][by_total], owner[new][by_total]
         self.leaf[gap] = np.where(owner >= 0, self.scene.host.row[owner], -1) if len(self.scene.host) else -1
         self.leaf_ns[gap] = total[by_total]
+
+    def _longest_silence(self) -> Ints:
+        """ns, of each gap, in the one operator or frame that launches nothing and holds most of it, however many small
+        rows it consists of."""
+        out = np.zeros(self.count, np.int64)
+        around = self.facts.silent_in[self.owner]
+        inside = around >= 0
+        if inside.any():
+            code = self.gap[inside] * np.int64(len(self.scene.host) + 1) + around[inside]
+            groups, of = np.unique(code, return_inverse=True)
+            held = np.bincount(of, self.ns[inside]).astype(np.int64)
+            np.maximum.at(out, groups // (len(self.scene.host) + 1), held)
+        return out
 
     def _find_sync(self) -> Bools:
         """Gaps at whose start the launching thread was in a blocking call: the device ran dry because the

@@ -4,17 +4,21 @@ why."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..signals import Signal, Value
+from ..text import counted
 from ..trace import BEFORE_CAPTURE, NOT_LINKED, Ints, Kind
+from .collectives import collectives
+from .copy_waits import copy_time
 from .fallback import Fallbacks, cannot_show
 from .groups import heaviest_code
 from .intervals import Bools
 from .patterns import DEVICE_WAIT, GRAPH_LAUNCH
+from .prefill_runs import SEVERAL, prefill_runs
 from .results import CAUSES, Cause, Gaps, Step
 from .scene import Scene
 from .utilization import DeviceTime
@@ -114,42 +118,13 @@ def _measure_first_step(scene: Scene, steps: tuple[Step, ...], walls: Ints, out:
 def _measure_batch(steps: tuple[Step, ...], out: Measures) -> None:
     running = [step.decode_requests for step in steps if step.decode_requests]
     if running:
-        out.take("serving.running", float(np.mean(running)), f"mean of {len(running)} steps that decode")
+        decodes = counted(len(running), "step that decodes", "steps that decode")
+        out.take("serving.running", float(np.mean(running)), f"mean of {decodes}")
     if any(step.phase for step in steps):
-        out.take("serving.prefill_run_steps", longest_prefill_run(steps))
-
-
-def longest_prefill_run(steps: Sequence[Step]) -> int:
-    """Longest run of prefill steps with steps that decode on both sides, and more requests decoding after it than it
-    can have brought in: only then were decodes surely pending. Where the names do not count requests, all are taken to
-    have been."""
-    longest, decoding = 0, False
-    run: list[Step] = []
-    for step in steps:
-        if step.phase == "prefill":
-            run += [step] if decoding else []
-            continue
-        if step.phase in ("decode", "mixed"):
-            longest, decoding = max(longest, len(run) if _kept_waiting(run, step.decode_requests) else 0), True
-        run = []
-    return longest
-
-
-def _kept_waiting(run: Sequence[Step], after: int | None) -> bool:
-    """Whether requests that decode after a run of prefills, `after` many, were running before it. Prompts of one length
-    look like chunks of one prompt: where as many decode as all steps computed prompts for, they are these."""
-    return after is None or (after > _brought_in(run) and after != sum(step.prefill_requests or 0 for step in run))
-
-
-def _brought_in(run: Sequence[Step]) -> int:
-    """The most requests whose prompts a run of prefill steps can have finished; 0 where the names do not tell. A step
-    of one request that fills the largest chunk, where that came twice, goes on with the same prompt in the next."""
-    tokens = [step.prefill_tokens or 0 for step in run]
-    largest = max(tokens, default=0)
-    chunk = largest if tokens.count(largest) >= 2 else 0
-    going_on = [step.prefill_requests == 1 and 0 < chunk == many for step, many in zip(run, tokens, strict=True)]
-    going_on = [*going_on[:-1], False] if run else []
-    return sum(0 if more else step.prefill_requests or 0 for step, more in zip(run, going_on, strict=True))
+        runs = prefill_runs(steps)
+        out.take("serving.prefill_run_steps", max((len(run) for run in runs), default=0))
+        stalled = sum(step.wall for run in runs if len(run) >= SEVERAL for step in run)
+        out.share("serving.prefill_run_fraction", stalled, sum(step.wall for step in steps))
 
 
 # -- the device
@@ -158,6 +133,7 @@ def measure_device(scene: Scene, time: DeviceTime, gaps: Gaps, out: Measures) ->
     out.share("device.busy_fraction", time.busy.sum(), scene.window)
     for part, ns in time.parts.items():
         out.share(f"device.{part}_fraction", ns.sum(), scene.window)
+    _measure_copy_waits(scene, time, out)
     told = CAUSES if len(scene.host) else (Cause.HIDDEN, Cause.UNRECORDED)
     for cause, idle_ns in gaps.by_cause().items():
         if cause in told:
@@ -170,7 +146,18 @@ def measure_device(scene: Scene, time: DeviceTime, gaps: Gaps, out: Measures) ->
     rows = time.rows[starts_inside(scene, time.rows)]
     _measure_kernels(scene, rows, out)
     _measure_top(scene, rows, float(time.busy.sum()), out)
-    _measure_collectives(scene, rows, out)
+    for signal in collectives(scene, rows, out.unknown):
+        out.take(*signal)
+
+
+def _measure_copy_waits(scene: Scene, time: DeviceTime, out: Measures) -> None:
+    copies = copy_time(scene, time)
+    if why := out.withheld.get("device.copy_fraction"):
+        out.cannot(why, "device.copy_wait_fraction")
+    elif copies is None:
+        out.cannot("the launch of what follows the copies is not in the capture", "device.copy_wait_fraction")
+    else:
+        out.share("device.copy_wait_fraction", copies.waited, scene.window)
 
 
 def _measure_step_gap(scene: Scene, time: DeviceTime, out: Measures) -> None:
@@ -252,48 +239,6 @@ def _core(scene: Scene, row: int) -> str:
             return core
     call = int(trace.launch[row])
     return "SM" if call >= 0 and re.match(r"cu(da)?[A-Z]", trace.name_of(call)) else ""
-
-
-def _measure_collectives(scene: Scene, rows: Ints, out: Measures) -> None:
-    trace = scene.trace
-    calls = rows[trace.kind[rows] == Kind.COMM]
-    if scene.steps.method != "window":
-        out.take("comm.calls_per_step", len(calls) / len(scene.steps.steps))
-    if not len(calls):
-        return
-    top = heaviest_code(trace.name[calls], trace.dur[calls])
-    place, ns = _same_collective(scene, calls[trace.name[calls] == top])
-    if not len(ns):
-        out.cannot("no collective that comes at the same place of two like steps: others carry other amounts of data",
-                   "comm.min_us", "comm.max_us")
-        return
-    words = f"{len(ns)} calls of {trace.names[top]}, number {place + 1} of its step, on one rank"
-    out.take("comm.min_us", float(ns.min()) / 1e3, words)
-    out.take("comm.max_us", float(ns.max()) / 1e3, words)
-
-
-def _same_collective(scene: Scene, calls: Ints) -> tuple[int, Ints]:
-    """ns of those calls of one collective that carry the same data: at one place in every step of one phase that makes
-    as many calls. Returns the place with most time, and its ns; none where fewer than two steps are alike."""
-    trace, steps = scene.trace, scene.steps.steps
-    nothing = (0, np.zeros(0, np.int64))
-    if scene.steps.method == "window" or not len(calls):
-        return nothing
-    launch = trace.launch[calls]
-    step = scene.step_of(np.where(launch >= 0, trace.start[np.maximum(launch, 0)], trace.start[calls]))
-    calls, step = calls[step >= 0], step[step >= 0]
-    each = np.bincount(step, minlength=len(steps))
-    alike: dict[tuple[str, int], list[int]] = {}
-    for i in np.flatnonzero(each).tolist():
-        alike.setdefault((steps[i].phase, int(each[i])), []).append(i)
-    chosen = max(alike.values(), key=len, default=[])
-    if len(chosen) < 2 or 2 * len(chosen) < np.count_nonzero(each):
-        return nothing
-    rows = calls[np.isin(step, chosen)]
-    order = np.argsort(step[np.isin(step, chosen)], kind="stable")
-    table = trace.dur[rows[order]].reshape(len(chosen), -1)
-    place = int(table.sum(axis=0).argmax())
-    return place, table[:, place]
 
 
 def measure_fallback(scene: Scene, fallbacks: Fallbacks, gaps: Gaps, out: Measures) -> None:

@@ -112,6 +112,14 @@ computes."""
 MODULE_CALL = re.compile(r"^nn\.Module:|nn/modules/module\.py\(\d+\): _(wrapped_)?call_impl$")
 """Frames of one call of a model, or of a part of one."""
 
+ONCE_A_STEP = (
+    re.compile(r"(?<!rotary)(?<!rotary_)embed|indexSelect", re.I),
+    re.compile(r"arg_?max|multinomial|gumbel|(?<!up)(?<!down)sampl(er|ing)|top_?k_?top_?p|top_?p_?(sampl|renorm|filter)",
+               re.I),
+    re.compile(r"log_?softmax|nll_loss|cross_?entropy|^Optimizer\.|adam(w|_|functor)|zero_grad", re.I))
+"""Operators and kernels that a forward pass runs at its ends and no layer runs: the embedding of tokens, the choice of
+the next ones, the loss and the optimizer. A router's softmax, top-k and sort are of a layer. A rotary embedding too."""
+
 REGION = re.compile(r"CompiledFxGraph|Torch-Compiled Region|^CompiledFunction")
 """Rows in which a compiled part of a model runs once."""
 

@@ -7,7 +7,9 @@ import re
 
 import numpy as np
 
+from ..text import counted
 from ..trace import Kind
+from .collectives import ranks_of
 from .fallback import Fallbacks, without_copies
 from .host_measures import site_of
 from .idle_causes import GapWork
@@ -57,8 +59,10 @@ def about_device(scene: Scene, time: DeviceTime, work: GapWork, fallbacks: Fallb
     if not len(scene.host):
         notes.append("no host rows: the device's side alone; why it was idle cannot be said")
     if len(time.rows) < FEW_EVENTS:
-        notes.append(f"only {len(time.rows)} device events")
+        notes.append(f"only {counted(len(time.rows), 'device event')}")
     notes += _lost_launches(scene) + _waits_in_queue(scene, time) + _hidden_syncs(scene) + _online_operators(scene)
+    if (ranks := ranks_of(scene)) is not None and ranks.note:
+        notes.append(ranks.note)
     op = fallbacks.heaviest(scene.left, scene.right)
     notes += [doubt for doubt in (fallbacks.doubt, "" if op else without_copies(scene)) if doubt]
     if op is not None:
@@ -159,17 +163,18 @@ def why_no_device(scene: Scene) -> tuple[str, str]:
     if counts.unplaced > UNPLACED_SHARE * max(counts.kept + counts.unplaced, 1):
         kinds = ", ".join(counts.unknown_categories[:4])
         return ("no device rows that this reader knows",
-                f"no device events that this reader knows: {counts.unplaced:,} spans are of unknown categories "
-                f"({kinds}), and device rows may be among them")
+                f"no device events that this reader knows: {counted(counts.unplaced, 'span is', 'spans are')} of "
+                f"unknown categories ({kinds}), and device rows may be among them")
     if launches := int(scene.names.rows(LAUNCH_CALL, Kind.RUNTIME).sum()):
         return ("no device rows, although the host launched work: the profiler dropped them or was not asked for them",
-                f"no device events, although the host made {launches:,} launch calls: the profiler dropped them or was "
-                "not asked for them. Record again with device activities")
+                f"no device events, although the host made {counted(launches, 'launch call')}: the profiler dropped "
+                "them or was not asked for them. Record again with device activities")
     if _speaks_of_accelerator(scene):
         reads = np.flatnonzero(scene.names.rows(_READ_BACK, Kind.HOST_OP))
         if len(reads) and float(trace.dur[reads].mean()) > READ_BACK_WAITS_NS:
             return ("no device rows: a job on accelerators whose device work was not recorded",
-                    f"no device events: a job on accelerators, and {len(reads)} read-backs take "
+                    "no device events: a job on accelerators, and "
+                    f"{counted(len(reads), 'read-back takes', 'read-backs take')} "
                     f"{spoken(float(trace.dur[reads].sum()))}, far longer than from host memory: there is a device, "
                     "and its work is not in the capture")
         return ("no device rows: a rank of a job on accelerators that launched nothing, or recorded the host only",

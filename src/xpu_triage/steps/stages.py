@@ -12,6 +12,7 @@ import numpy as np
 
 from ..signals import Signal
 from ..telemetry.measured import Measured
+from ..text import counted
 from ..units import figure
 from .results import Steps, Walk
 
@@ -199,12 +200,12 @@ def _words(found: StageSplit) -> list[str]:
     words = []
     if len(found.phases) > 1:
         words.append("of the steps' time " + ", ".join(
-            f"{each.share:.0%} is {each.phase} ({each.steps:,} steps, median {figure(each.median_ms)} ms)"
+            f"{each.share:.0%} is {each.phase} ({counted(each.steps, 'step')}, median {figure(each.median_ms)} ms)"
             for each in found.phases))
     usual, worst = found.usual_gap_ms, found.worst_gap_ms
     if usual and worst and worst > STALL * usual and found.worst_gap_prompt_ms >= worst / 2:
         words.append(f"running requests once waited {figure(worst)} ms for a token, {figure(worst / usual)} usual "
-                     f"gaps, behind {found.worst_gap_steps:,} step{'s' * (found.worst_gap_steps != 1)} with prompts")
+                     f"gaps, behind {counted(found.worst_gap_steps, 'step')} with prompts")
     if found.chunks is not None and found.chunks.ms_per_1k > 0:
         words.append(f"a step with prompts takes {figure(max(found.chunks.fixed_ms, 0.0))} ms and "
                      f"{figure(found.chunks.ms_per_1k)} ms for each 1,000 prompt tokens in it "

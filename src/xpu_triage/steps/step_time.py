@@ -55,9 +55,10 @@ def find_steps(trace: Trace, names: NameTable | None = None, host: Host | None =
     steps = _annotated(trace, names, notes) or _recurring(trace, names, notes)
     if steps is not None:
         return steps
-    marks = _by_frame(trace, names)
-    if marks is None and (found := find_anchor(trace, names, host or Host(trace))) is not None:
-        marks = found.rows
+    marks, doubt = _by_frame(trace, names), ""
+    if marks is None:
+        found = find_anchor(trace, names, host or Host(trace))
+        marks, doubt = (found.rows if len(found.rows) else None), found.doubt
     if marks is not None:
         start = trace.start[marks]
         name = trace.name_of(int(marks[0]))
@@ -66,8 +67,8 @@ def find_steps(trace: Trace, names: NameTable | None = None, host: Host | None =
         notes.append(f"no annotated steps: a step is one period of {name}, which recurs {len(start)} times")
         notes += _about_window(trace, walls)
         return Steps("anchor", f"anchor: {name} × {len(start)}", tuple(walls), tuple(notes))
-    notes.append("no steps found, nothing recurs evenly: the whole capture is taken as one window, and no figure is a "
-                 "step time")
+    notes.append(f"no steps found, {doubt or 'nothing recurs evenly'}: the whole capture is taken as one window, and "
+                 "no figure is a step time")
     return Steps("window", "no recurring mark", (Step("whole capture", 0, max(trace.span, 1)),), tuple(notes))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..trace import Trace
+from .behind_copies import behind_copies
 from .bisection import find_causes, find_host
 from .fallback import find_fallbacks
 from .host import Host, NameTable
@@ -16,6 +17,7 @@ from .results import CAUSES, DeviceUse, Finding, Gaps, Walk
 from .scene import Scene
 from .step_time import find_steps
 from .utilization import DeviceTime, devices_of
+from .vendor_steps import with_vendor
 
 WAITING_SHARE = 0.05
 """Share of the window from which on a host thread's waiting is spoken of."""
@@ -31,7 +33,7 @@ def walk(trace: Trace) -> Walk:
     is."""
     names = NameTable(trace)
     host = Host(trace)
-    steps = find_steps(trace, names, host)
+    steps = with_vendor(find_steps(trace, names, host), trace.meta)
     times = devices_of(trace, steps)
     lead_rows = times[0].rows if times else np.zeros(0, np.int64)
     scene = Scene(trace, names, host, steps, lead_rows)
@@ -51,7 +53,10 @@ def _with_devices(scene: Scene, times: list[DeviceTime], out: Measures) -> Walk:
     measure_device(scene, lead, work.gaps, out)
     measure_fallback(scene, fallbacks, work.gaps, out)
     measure_host(scene, work.gaps, findings, out)
-    notes += about_device(scene, lead, work, fallbacks)
+    behind = behind_copies(scene, lead, fallbacks)
+    for name, ns in behind.ns.items():
+        out.share(name, ns, scene.window)
+    notes += [*about_device(scene, lead, work, fallbacks), *behind.notes]
     uses = [_use(trace, lead, work.gaps)]
     del work  # its pieces are the largest thing in memory
     uses += [_use(trace, time, classify(scene, time, fallbacks).gaps) for time in times[1:]]

@@ -27,6 +27,12 @@ DISAGREE = 0.2
 """Difference between two tools that is worth a word."""
 
 
+PACE = 0.8
+"""Clock of one device ÷ that of its fastest peer, both at work, from which the difference is said. Judgement."""
+AT_WORK = 0.3
+"""Utilization from which on a device's clock is that of its work."""
+
+
 def remarks(device: Device, devices: Sequence[Device]) -> Iterator[str]:
     """Of the measured device, and of those whose utilization is not known."""
     used, active, power, limit = (device.mean("utilization"), device.mean("memory_activity"), device.mean("power"),
@@ -50,6 +56,22 @@ def remarks(device: Device, devices: Sequence[Device]) -> Iterator[str]:
         yield (f"{name} holds {device.memory:.0%} of its memory while requests run: the model is not on it, or the "
                "requests run on another device than this one")
     yield from _unknown_use(devices)
+    yield from _pace(devices)
+
+
+def _pace(devices: Sequence[Device]) -> Iterator[str]:
+    """Devices that work together go at the pace of the slowest, and the busiest one does not show it."""
+    clocks = {device: clock for device in devices if (device.mean("utilization") or 0.0) >= AT_WORK
+              and (clock := device.mean("core_clock"))}
+    if len(clocks) < 2:
+        return
+    fastest = max(clocks.values())
+    slow = [device for device, clock in clocks.items() if clock < PACE * fastest]
+    if slow and len(slow) < len(clocks):
+        read = ", ".join(f"{clean(device.name)} at {clocks[device]:,.0f} MHz" for device in slow[:8])
+        yield (f"of {len(clocks)} devices at work device{'s' * (len(slow) > 1)} {read}, the fastest at "
+               f"{fastest:,.0f}: where they share one model the slowest sets the pace of all. Its own figures, alone, "
+               "tell what holds it")
 
 
 def _unknown_use(devices: Sequence[Device]) -> Iterator[str]:

@@ -7,7 +7,7 @@ clocks and power count only while the device is known to work.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ SHORTEST_S = 1.0
 
 LOADED = 0.5
 """Utilization from which on a device is taken to be under load where nothing is known about requests."""
+
+AT_REST = 0.05
+"""Utilization up to which a device lowers its clocks for want of work. Judgement."""
 
 HELD = 0.3
 """Memory in use ÷ present from which on a device is taken to serve: weights and cache are most of it."""
@@ -270,6 +273,17 @@ def _is_loaded(device: Device) -> bool:
     return any(found.loaded for found in device.best.values()) or (device.mean("utilization") or 0.0) >= LOADED
 
 
+def _working(found: Readings, utilization: Readings | None) -> Readings:
+    """Readings of a clock without those at which the device reads as idle: it lowers its clocks, whatever requests
+    do. Moment by moment where both were read together, else all or none."""
+    if utilization is None or not len(utilization.known):
+        return found
+    idle = utilization.values <= AT_REST
+    if len(utilization.times) != len(found.times) or not np.array_equal(utilization.times, found.times, equal_nan=True):
+        idle = np.full(len(found.times), utilization.mean <= AT_REST)
+    return replace(found, times=found.times[~idle], values=found.values[~idle])
+
+
 _NOT_LOADED = "whether the device was under load is not known, and an idle one lowers its clocks and power"
 
 
@@ -282,8 +296,13 @@ def _clocks(device: Device, how: str, under_load: bool, signals: list[Signal], u
         if found is None:
             continue
         against = device.mean(most) if most else device.limit
+        read = len(found.known)
+        if most:
+            found = _working(found, device.best.get("utilization"))
         if not under_load:
             unknown[name] = _NOT_LOADED
+        elif read and not len(found.known):
+            unknown[name] = "the device reads as idle at every reading, and an idle one lowers its clocks"
         elif not found.is_mean:
             unknown[name] = _too_few(found, " MHz" if most else " W")
         elif not against:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..samples import EngineLog, Floats
 from ..signals import Signal, Value
+from ..text import counted
 from .log_facts import from_facts
 from .measured import Measured, joined
 from .periodic import from_periodic
@@ -228,8 +229,8 @@ def _prefill(of: Iterations) -> Measured:
         unknown["serving.prefill_run_steps"] = (
             f"{unclear} prefill steps follow each other, and the log does not say whether decodes were pending")
     else:
-        signals.append(_signal("serving.prefill_run_steps", longest, of, f"{int((context > 0).sum()):,} iterations"
-                                                                         f"{of.name} with prompts"))
+        with_prompts = counted(int((context > 0).sum()), "iteration")
+        signals.append(_signal("serving.prefill_run_steps", longest, of, f"{with_prompts}{of.name} with prompts"))
     if len(alone) >= 3:
         signals.append(_signal("latency.prefill_ms", float(np.median(alone)), of,
                                f"median of {len(alone):,} requests that were prefilled alone"))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..samples import EngineLog
 from ..signals import Signal
+from ..text import counted
 from .measured import Measured
 
 TEXTS = ("log.fallback_op", "log.backend", "log.implementation")
@@ -62,21 +63,22 @@ def _compiles(log: EngineLog) -> Iterator[Signal]:
 
 
 def _preemptions(log: EngineLog, unknown: dict[str, str]) -> Iterator[Signal]:
-    counted, answered = _of(log, "kv.preempted"), _of(log, "serving.answered")
+    told, answered = _of(log, "kv.preempted"), _of(log, "serving.answered")
     quiet = log.engine == "sglang" and bool(len(log.stats.get("is_prefill", ())))
-    if not counted and not quiet:
+    if not told and not quiet:
         return
     if not answered:
-        if counted:
+        if told:
             unknown["kv.preemptions_per_request"] = "preemptions are in the log, the requests answered are not"
         return
-    said = counted[0] if counted else "0"
+    said = told[0] if told else "0"
     count = int(said.split()[-1])
     if said.startswith("at least") and count < LEAST_COUNTED:
         unknown["kv.preemptions_per_request"] = "this engine reports every 50th preemption, and the log has the first"
         return
     yield Signal("kv.preemptions_per_request", count / int(answered[0]), "log",
-                 f"{said} preemptions, {int(answered[0]):,} requests answered", log.source)
+                 f"{said} preemption{'' if said == '1' else 's'}, {counted(int(answered[0]), 'request')} answered",
+                 log.source)
 
 
 def _placement(log: EngineLog, notes: list[str]) -> Iterator[Signal]:

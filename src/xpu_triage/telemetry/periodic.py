@@ -20,6 +20,9 @@ SAME_BATCH = 0.1
 EVERY_BATCH = 1.5
 """Decode batches a line up to which every one is printed."""
 
+MIN_FOR_A_LIMIT = 3
+"""Lines from which a number of running requests that does not change is no chance."""
+
 COLUMNS = ("time", "engine", "running", "waiting", "swapped", "kv_usage_fraction", "prefill_tokens_per_s",
            "decode_tokens_per_s", "prefix_hit_fraction", "is_prefill", "graph", "new_tokens", "cached_tokens", "tokens",
            "accept_length")
@@ -109,6 +112,11 @@ def _levels(of: _Lines, load: _Load) -> list[Signal]:
     line = "decode lines" if of.batches else "periodic lines under load"
     give("serving.running", "running", load.now, line)
     give("serving.waiting", "waiting", load.now, line)
+    running, waiting = of.rows["running"][load.now], of.rows["waiting"][load.now]
+    if len(running) >= MIN_FOR_A_LIMIT and running.any() and (waiting >= 1).all():  # False where one is not known
+        found.append(Signal("serving.running_spread_ratio", float(np.ptp(running) / running.mean()), "log",
+                            f"{running.min():,.4g}–{running.max():,.4g} running, {waiting.min():,.4g}–"
+                            f"{waiting.max():,.4g} waiting, {len(running):,} {line}{of.name}", of.source))
     give("kv.usage_fraction", "kv_usage_fraction", load.now, line)
     give("kv.swapped", "swapped", load.now, line)
     give("serving.decode_tokens_per_s", "decode_tokens_per_s", load.throughout, f"{line}, loaded since the one before")

@@ -19,6 +19,13 @@ WHOLE_MACHINE = ("top", "pidstat")
 """Tools that list all processes of the machine: only those of a known role are of the service."""
 
 
+SPINNING = ("scheduler", "engine", "worker")
+"""Roles of processes that poll."""
+FULL = 0.9
+"""Cores from which a process of Python can do no more."""
+ABOUT_EQUAL = 0.15
+"""Cores by which two full processes may differ and stand for one reading. Judgement."""
+
 WHILE_IDLE = " while no request ran in the engine"
 
 
@@ -57,7 +64,7 @@ def measure(samples: Sequence[Samples], *, busy_spans: Spans | None = None) -> M
     notes: list[str] = []
     if found:
         signals += _busiest(found, unknown, WHILE_IDLE if idle else "")
-        notes += _full_thread(max(found, key=_order))
+        notes += _full_thread(_top(found))
     elif strangers:
         unknown["process.busiest_cpu_cores"] = (
             f"none of {strangers:,} processes has a title of an inference service: name its pid")
@@ -73,8 +80,19 @@ def _order(process: _Process) -> tuple[float, str]:
     return process.cores, process.pid
 
 
-def _busiest(found: Sequence[_Process], unknown: dict[str, str], when: str) -> list[Signal]:
+def _top(found: Sequence[_Process]) -> _Process:
+    """The busiest; of about equally full ones that before the engine. The engine's fill a core by looking for work, or
+    for the device, whatever they have to do."""
     top = max(found, key=_order)
+    if top.role not in SPINNING:
+        return top
+    before = [one for one in found if one.role and one.role not in SPINNING
+              and one.cores >= max(FULL, top.cores - ABOUT_EQUAL)]
+    return max(before, key=_order, default=top)
+
+
+def _busiest(found: Sequence[_Process], unknown: dict[str, str], when: str) -> list[Signal]:
+    top = _top(found)
     window = f"pid {clean(top.pid)}, {top.low:.2f}–{top.high:.2f} cores, {_count(top.readings)}"
     if top.span_s:
         window += f" over {top.span_s:,.0f} s"

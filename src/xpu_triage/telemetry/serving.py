@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from ..samples import Scrape
-from ..text import clean, shorten
+from ..text import clean, counted, shorten
 from ..units import figure
 from .engines import GIVES, LMDEPLOY
 from .measured import Measured
@@ -31,14 +31,9 @@ from .serving_basis import (
 )
 from .serving_checks import mixed
 from .serving_latencies import latencies
+from .serving_queue import queue
 from .serving_steps import steps
 
-MIN_FOR_A_LIMIT = 3
-"""Scrapes from which a number of running requests that does not change is no chance."""
-SAME_NUMBER = 0.05
-"""Of the running requests: finished ones are replaced at the next step. Judgement."""
-FEW = 2
-"""Running requests up to which a limit would be unusual, and a stalled admission looks the same."""
 OFF = "metrics are announced but hold no sample: they are off"
 
 
@@ -66,6 +61,7 @@ def measure(scrapes: Sequence[Scrape]) -> Measured:
         latencies(out)
         _cache(out)
         _remarks(out)
+        queue(out, load)
     _off(out)
     return out.measured()
 
@@ -106,7 +102,6 @@ def _gauges(out: Findings, load: Load) -> None:
     if reasons:
         out.give("serving.waiting_reason", max(reasons, key=lambda reason: reasons[reason]))
     _limit(out)
-    _reached(out, load)
 
 
 def _limit(out: Findings) -> None:
@@ -120,24 +115,6 @@ def _limit(out: Findings) -> None:
     if found:
         names = ", ".join(sorted({name for _, name in found.values()}))
         out.give("serving.running_limit", sum(limit for limit, _ in found.values()), f"the smallest, {names}")
-
-
-def _reached(out: Findings, load: Load) -> None:
-    """As many run at every scrape, and more wait at each: a limit is reached, whichever it is. No metric names it."""
-    run = out.run
-    running = [value for value in load.running if value is not None]
-    waiting = [value for cells in run.gauge("waiting") if (value := total(cells)) is not None]
-    if not MIN_FOR_A_LIMIT <= len(run.views) == len(running) == len(waiting):
-        return
-    low, high = min(running), max(running)
-    if low > FEW and high - low <= max(SAME_NUMBER * high, 1.0) and min(waiting) >= 1:
-        out.notes.append(f"{_range(running)} requests run at each of {len(running)} scrapes while {_range(waiting)} "
-                         "wait: as many as a limit lets run (--max-num-seqs, --max-running-requests, the cache). "
-                         "Whether it is set too low, the device tells")
-
-
-def _range(values: Sequence[float]) -> str:
-    return figure(min(values)) if min(values) == max(values) else f"{figure(min(values))} to {figure(max(values))}"
 
 
 def _readings(values: Sequence[float]) -> str:
@@ -227,15 +204,17 @@ def _cache(out: Findings) -> None:
         return
     pauses, finished = run.change("preempted"), run.change("finished")
     if pauses is not None and finished is not None:
+        words = counted(round(pauses.value), "preemption")
         if finished.value > 0:
             out.give(preempted, rounded(pauses.value / finished.value),
-                     f"{pauses.value:,.0f} preemptions, {finished.value:,.0f} requests finished")
+                     f"{words}, {counted(round(finished.value), 'request')} finished")
         else:
-            out.miss(preempted, f"{pauses.value:,.0f} preemptions, but no request finished between the scrapes")
+            out.miss(preempted, f"{words}, but no request finished between the scrapes")
     hits, asked = run.change("hits"), run.change("queries")
     if hits is not None and asked is not None:
         if 0 < asked.value >= hits.value:
-            out.give(hit, rounded(hits.value / asked.value), f"{hits.value:,.0f} of {asked.value:,.0f} prompt tokens")
+            out.give(hit, rounded(hits.value / asked.value),
+                     f"{hits.value:,.0f} of {counted(round(asked.value), 'prompt token')}")
         else:
             out.miss(hit, "no prompt was looked up between the scrapes")
         return
@@ -258,7 +237,8 @@ def _remarks(out: Findings) -> None:
         view = run.views[0]
         for source in run.engine.counters.get("preempted", ()):
             if count := total(view.cells(source)):
-                out.notes.append(f"{count:,.0f} preemptions since the server started, which says nothing of when")
+                out.notes.append(f"{counted(round(count), 'preemption')} since the server started, which says nothing "
+                                 "of when")
                 break
 
 

@@ -37,7 +37,7 @@ def mixed(run: Run) -> str:
     for before, after in pairwise(run.views):
         if (seconds := _seconds(before, after)) is None:
             continue
-        gap = _mean(run, "gap", before, after)
+        gap = mean_s(run, "gap", before, after)
         made, source = _made(run, before, after)
         if source is not None and made > 0:
             engines = max(len(after.cells(source)), 1)
@@ -72,7 +72,7 @@ def step_doubt(run: Run, who: Who, before: View, after: View, step_s: float, mad
     out, or nothing can be held against it."""
     seen = min(_running(run, before, who) or 0.0, _running(run, after, who) or 0.0)
     shown = figure(step_s * 1000)
-    gap = _mean(run, "gap", before, after, who) or _mean(run, "per_token", before, after, who)
+    gap = mean_s(run, "gap", before, after, who) or mean_s(run, "per_token", before, after, who)
     if gap is not None:
         accepted = max((largest(cells) or 0.0 for cells in run.gauge("accepted_per_step")), default=0.0)
         if step_s > STEP_OVER_GAP * max(accepted, 1.0) * gap:
@@ -80,7 +80,7 @@ def step_doubt(run: Run, who: Who, before: View, after: View, step_s: float, mad
                     "was time without work in it")
         return ""
     seconds = _seconds(before, after) or 0.0
-    duration = _mean(run, "e2e", before, after, who)
+    duration = mean_s(run, "e2e", before, after, who)
     if duration is not None and seconds >= SHORT_FOR_LITTLE * duration:
         ran = _observed(run, "e2e", before, after, who) * duration / seconds
         if ran < LEAST_SHARE * seen:
@@ -112,15 +112,15 @@ def _of(cells: Mapping[Who, float], who: Who | None) -> float | None:
     return cells[who] if who is not None and who in cells else total(cells)
 
 
-def _rise(before: View, after: View, source: Source, end: str, who: Who | None = None) -> float | None:
+def rise(before: View, after: View, source: Source, end: str, who: Who | None = None) -> float | None:
     earlier, later = _of(before.cells(source, end), who), _of(after.cells(source, end), who)
     return later - earlier if earlier is not None and later is not None and later >= earlier else None
 
 
-def _mean(run: Run, quantity: str, before: View, after: View, who: Who | None = None) -> float | None:
+def mean_s(run: Run, quantity: str, before: View, after: View, who: Who | None = None) -> float | None:
     """Δsum ÷ Δcount of a histogram, in seconds."""
     for source in run.engine.histograms.get(quantity, ()):
-        total_s, count = _rise(before, after, source, "_sum", who), _rise(before, after, source, "_count", who)
+        total_s, count = rise(before, after, source, "_sum", who), rise(before, after, source, "_count", who)
         if total_s and count:
             return total_s / count
     return None
@@ -128,12 +128,12 @@ def _mean(run: Run, quantity: str, before: View, after: View, who: Who | None = 
 
 def _observed(run: Run, quantity: str, before: View, after: View, who: Who | None = None) -> float:
     return next((count for source in run.engine.histograms.get(quantity, ())
-                 if (count := _rise(before, after, source, "_count", who))), 0.0)
+                 if (count := rise(before, after, source, "_count", who))), 0.0)
 
 
 def _made(run: Run, before: View, after: View) -> tuple[float, Source | None]:
     for source in run.engine.counters.get("iterations", ()):
-        if (made := _rise(before, after, source, "")) is not None:
+        if (made := rise(before, after, source, "")) is not None:
             return made, source
     return 0.0, None
 
@@ -141,4 +141,4 @@ def _made(run: Run, before: View, after: View) -> tuple[float, Source | None]:
 def _generated(run: Run, before: View, after: View, who: Who) -> float | None:
     """Tokens that are counted while they come."""
     return next((made for source in run.engine.counters.get("generated", ()) if not source.at_finish
-                 and (made := _rise(before, after, source, "", who)) is not None), None)
+                 and (made := rise(before, after, source, "", who)) is not None), None)

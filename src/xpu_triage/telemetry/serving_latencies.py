@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ..text import counted
 from ..units import figure
 from .histograms import Spread
 from .serving_basis import TAKE_TWO, Findings, rounded, total
@@ -106,10 +107,10 @@ def _prompts(out: Findings) -> None:
     if found is not None and found[0].count > 0:
         spread = found[0]
         if (middle := spread.quantile(0.5)) is not None:
-            out.give(signal, rounded(middle), f"median of {spread.count:,.0f} requests, by bucket")
+            out.give(signal, rounded(middle), f"median of {counted(round(spread.count), 'request')}, by bucket")
         elif spread.mean and _fits(spread):
-            out.give(signal, rounded(spread.mean), f"mean of {spread.count:,.0f} requests")
+            out.give(signal, rounded(spread.mean), f"mean of {counted(round(spread.count), 'request')}")
         return
     prompt, finished = run.change("prompt"), run.change("finished")
     if prompt is not None and finished is not None and prompt.source.at_finish and finished.value > 0 < prompt.value:
-        out.give(signal, rounded(prompt.value / finished.value), f"mean of {finished.value:,.0f} requests")
+        out.give(signal, rounded(prompt.value / finished.value), f"mean of {counted(round(finished.value), 'request')}")

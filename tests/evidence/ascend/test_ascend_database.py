@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from pathlib import Path
 from typing import Any
 
@@ -124,21 +123,19 @@ def test_names_from_a_database_cannot_do_anything(tmp_path: Path) -> None:
 
 
 def test_a_view_in_the_place_of_a_table_is_not_run(tmp_path: Path) -> None:
-    """A view can count to infinity, or read what it likes."""
+    """A view can count to infinity, or read what it likes: this one would never end."""
     endless = ("WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS startNs, x AS endNs, "
                "0 AS deviceId, 0 AS connectionId, 0 AS globalTaskId, 0 AS taskType, 0 AS streamId, 0 AS modelId FROM n")
     path = changed(serving_run(2).database(tmp_path / "run.db"), "DROP TABLE TASK", f"CREATE VIEW TASK AS {endless}")
-    began = time.monotonic()
     trace = ascend.read(path)
-    assert time.monotonic() - began < 5
     assert not (trace.kind == Kind.KERNEL).any()
     assert any("TASK is no plain table" in note for note in trace.notes)
 
 
 def test_a_column_that_is_computed_is_not_read(tmp_path: Path) -> None:
     path = changed(serving_run(2).database(tmp_path / "run.db"), "DROP TABLE NPU_INFO",
-                   "CREATE TABLE NPU_INFO (id INTEGER, name TEXT AS (printf('%.999999999c', 'x')))",
-                   "INSERT INTO NPU_INFO (id) VALUES (0)")
+                   "CREATE TABLE NPU_INFO (id INTEGER)", "INSERT INTO NPU_INFO VALUES (0)",
+                   "ALTER TABLE NPU_INFO ADD COLUMN name TEXT AS (printf('%.999999999c', 'x'))")
     assert ascend.read(path).devices == ("NPU 0",)
 
 

@@ -291,6 +291,6 @@ def test_a_summary_of_one_rank_does_not_name_communication(tmp_path: Path, steps
     assert (verdict.level, verdict.id) == (Level.NOT_ENOUGH, None)
     assert "one rank's collectives" in verdict.summary.lower()
     assert "all ranks" in verdict.next
-    bound = [Signal("comm.skew_ms", 3.0, "typed"), Signal("comm.min_us", 25_000.0, "typed"),
-             Signal("comm.calls_per_step", 4, "typed")]                         # 100 of 101 ms are cost
+    bound = [Signal("comm.skew_ms", 0.003, "typed"), Signal("comm.min_us", 25.0, "typed"),
+             Signal("comm.calls_per_step", 4, "typed")]                         # 100 of 101 µs are cost
     assert judge(Signals([*found, *bound]), fingerprints.load()).id == "comm-bound"

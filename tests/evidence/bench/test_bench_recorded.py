@@ -39,7 +39,7 @@ KNOWN: dict[str, dict[str, Any]] = {
 def path_of(shared: Path, pattern: str) -> Path:
     found = sorted((shared / "samples" / "bench").glob(pattern))
     if len(found) != 1:
-        pytest.skip(f"no recorded result {pattern}")
+        pytest.skip(f"no ../shared/samples/bench/{pattern}: results of others are not part of the repository")
     return found[0]
 
 

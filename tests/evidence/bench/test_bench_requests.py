@@ -16,7 +16,7 @@ import bench_files as files
 from xpu_triage.baseline.records import BenchRecord, Requests
 from xpu_triage.errors import UnusableInput
 from xpu_triage.evidence.bench import vllm_bench
-from xpu_triage.evidence.bench.figures import Run, tpot_ms
+from xpu_triage.evidence.bench.figures import Refused, Run, tpot_ms
 
 
 @pytest.fixture
@@ -168,7 +168,11 @@ def test_whatever_stands_in_the_lists_every_kept_figure_is_above_zero(ttfts: lis
                                                                        itls: list[Any]) -> None:
     document = {**files.VLLM, "ttfts": ttfts, "output_lens": lens, "itls": itls}
     run = vllm_bench._run(json.loads(json.dumps(document)))
-    record = run.record("x")
+    try:
+        record = run.record("x")
+    except Refused as refusal:     # requests too long, or too short, for a run of two seconds with two in flight
+        assert "units contradict each other" in str(refusal)
+        return
     for stat in record.latencies.values():
         assert all(value is None or (math.isfinite(value) and value >= 0) for value in (stat.p50, stat.max, stat.mean))
     if record.requests is not None:

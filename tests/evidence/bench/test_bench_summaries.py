@@ -258,3 +258,43 @@ def test_the_summary_of_llmeter_without_latencies_says_which_file_has_them(path:
     bare = {key: value for key, value in files.LLMETER.items() if "-" not in key}
     with pytest.raises(UnusableInput, match=r"no latency in this summary.*Give stats\.json"):
         files.read(path, bare)
+
+
+# ---- units
+
+
+def scaled(document: dict[str, Any], factor: float, *parts: str) -> dict[str, Any]:
+    """The same with every time whose key holds one of `parts` in another unit than its name says."""
+    return {key: value * factor if isinstance(value, float) and key.endswith("_ms") and any(p in key for p in parts)
+            else value for key, value in document.items()}
+
+
+LONG_ENOUGH = {**files.VLLM, "duration": 60.0, "completed": 400, "num_prompts": 400, "failed": 0,
+               "total_input_tokens": 4000, "total_output_tokens": 12_800}
+"""400 requests of 32 tokens, two in flight: 120 + 31 · 20 = 740 ms each is 4.9 in flight, near enough."""
+
+
+def test_a_summary_in_seconds_under_names_in_ms_is_refused(path: Path) -> None:
+    """0.74 ms each: 400 of them in 60 s are 0.005 in flight, and 2 were kept."""
+    assert one(path, LONG_ENOUGH).stat("ttft").p50 == 110
+    with pytest.raises(UnusableInput, match=r"units contradict each other: 400 requests of 0\.74 ms in 60 s are 0\.0049"
+                                            r"\d* in flight, and 2 were kept.*Give the file as its tool wrote it"):
+        files.read(path, scaled(LONG_ENOUGH, 1e-3, "ttft", "tpot", "itl"))
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_a_time_per_token_in_another_unit_than_durations_is_refused(path: Path, factor: float) -> None:
+    """170 ms a request, 4 tokens: 120 + 3 · 17 = 171 ms. In µs it would be 51 s."""
+    assert one(path, files.SGLANG).stat("e2e").p50 == 170
+    if factor > 1:
+        with pytest.raises(UnusableInput, match="51,000 ms for the others, and a request takes 170 ms"):
+            files.read(path, scaled(files.SGLANG, factor, "tpot"))
+    else:
+        with pytest.raises(UnusableInput, match=r"0\.12 ms to the first token and 0\.051 ms for the others"):
+            files.read(path, scaled(files.SGLANG, factor, "tpot", "ttft"))
+
+
+def test_of_several_runs_the_one_with_doubtful_units_is_left_out_and_said(path: Path) -> None:
+    sound, *others = files.read(path, LONG_ENOUGH, scaled(LONG_ENOUGH, 1e-3, "ttft", "tpot", "itl"))
+    assert others == []
+    assert any(note.startswith("left out, run 2: units contradict each other") for note in sound.notes)

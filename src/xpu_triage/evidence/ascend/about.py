@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ...text import clean
+from ...text import clean, counted
 from ...trace import Kind
 from ..unshown import FALLBACKS, LAUNCHES, SYNCS, WAITS
-from . import cores
+from . import cores, stage
 from .run import Run
 from .words import GRAPH, Place, is_runtime_level
 
@@ -138,13 +138,20 @@ def _about_cores(run: Run) -> list[str]:
     if not len(rows):
         return []
     heaviest = np.bincount(run.device.name[rows], run.device.dur[rows]).argmax()
-    count = "1 task" if len(rows) == 1 else f"{len(rows):,} tasks"
+    count = counted(len(rows), "task")
     return [f"{count} ran on the device's own CPU (AI_CPU), {int(run.device.dur[rows].sum()) / 1e6:,.3f} ms in all, "
             f"most in {clean(names[heaviest])}: the NPU counts as busy meanwhile"]
 
 
 def of(path: Path, kind: str) -> About:
-    """What the files around `path` say: `profiler_info_<rank>.json` beside it or above it."""
+    """What the files around `path` say: `profiler_info_<rank>.json` beside it or above it, and the profiler's own
+    length of the steps."""
+    found = _info_of(path, kind)
+    steps = stage.beside(path)
+    return replace(found, meta={**found.meta, "vendorSteps": steps}) if steps else found
+
+
+def _info_of(path: Path, kind: str) -> About:
     rank = int(found[1]) if (found := _RANK.search(path.name)) else None
     folder = path.absolute().parent
     for _ in range(ABOVE + 1):

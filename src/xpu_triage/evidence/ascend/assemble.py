@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UnusableInput
-from ...text import clean
+from ...text import clean, counted
 from ...trace import NOT_LINKED, Counts, Ints, Kind, Trace
 from .. import linking
 from ..kineto import STRAY_NS
+from ..times import since_1970
 from .about import About, Copies
 from .launches import Launches
 from .run import DeviceRows, HostRows, Run, at, device_rows
@@ -172,8 +173,8 @@ def _add_blocking_copies(run: Run, launches: Launches) -> tuple[int, int]:
                                for key, column in vars(device).items()})
     launches.row = np.concatenate((launches.row, down))
     call = clean(_names_of(run, down[:1])[0])
-    run.notes.append(f"{count:,} blocking copies to the host ({call}) left no device row: they are placed at the end "
-                     "of their calls, without length")
+    copies = counted(count, "blocking copy", "blocking copies")
+    run.notes.append(f"{copies} to the host ({call}) left no device row: placed at the end of the call, without length")
     return len(calls) - count, count
 
 
@@ -228,5 +229,5 @@ def _joined(path: Path, run: Run, launches: Launches, host_kind: NDArray[np.int8
         launch=launch, blocking=blocking, names=names, devices=tuple(map(clean, run.devices)),
         streams=tuple(map(clean, run.streams)), threads=tuple(map(clean, run.threads)), counts=counts,
         notes=tuple(dict.fromkeys(map(clean, [*run.notes, *about.notes]))), incomplete=run.incomplete,
-        meta=about.meta, source=str(path), format=clean(about.format))
+        meta=about.meta, began=since_1970(int(start[0])), source=str(path), format=clean(about.format))
 

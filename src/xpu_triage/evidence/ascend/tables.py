@@ -15,7 +15,7 @@ from statistics import median
 
 from ...errors import UnusableInput
 from ...signals import Signal, Value
-from ...text import clean
+from ...text import clean, counted
 from ..linking import SYNC_CALL
 from . import csv_table
 from .csv_table import number, value
@@ -66,7 +66,7 @@ def read(path: Path) -> Summary:
     {"op_statistic.csv": _operations, "api_statistic.csv": _calls, STEPS_FILE: _steps,
      "operator_details.csv": _operators}[kind](_counted(chain([first], found), out), out, _stages(path))
     if out.skipped:
-        out.notes.append(f"{out.skipped:,} rows have no figures: left out")
+        out.notes.append(f"{counted(out.skipped, 'row has', 'rows have')} no figures: left out")
     if out.skipped == out.rows:
         raise UnusableInput(f"{kind} without a row of figures", where=path)
     return out
@@ -95,7 +95,8 @@ def _steps(lines: Iterator[csv_table.Row], out: Summary, _: list[float]) -> None
     if not known:
         return
     stage = sum(figures[0] for figures in known)
-    words = f"{len(known)} vendor stages, {stage / 1e3:,.1f} ms: from the first device task of a step to its last"
+    words = (f"{counted(len(known), 'vendor stage')}, {stage / 1e3:,.1f} ms: from the first device task of a step to "
+             "its last")
     out.take("step.wall_ms", median(figures[0] for figures in known) / 1e3, words)
     named = all(value(row, "Step") for row in rows)
     # a stage is a step where the profiler was told of steps, else the whole capture. Either way it is one rank's trace:
@@ -144,7 +145,7 @@ def _operations(rows: Iterator[csv_table.Row], out: Summary, stages: list[float]
     out.take("fallback.op", f"{max(on_cpu, key=lambda name: on_cpu[name])} ({AI_CPU})", "the whole capture")
     out.notes.append(f"{total / 1e3:,.3f} ms on the device's own CPU (AI_CPU): the NPU counts as busy meanwhile")
     if stages:
-        words = f"{len(stages)} vendor stages, {sum(stages) / 1e3:,.1f} ms"
+        words = f"{counted(len(stages), 'vendor stage')}, {sum(stages) / 1e3:,.1f} ms"
         out.take("fallback.fraction", _share(total, sum(stages)), words)
     else:
         out.unknown["fallback.fraction"] = f"no {STEPS_FILE} beside it: nothing to divide by"
@@ -167,7 +168,7 @@ def _calls(lines: Iterator[csv_table.Row], out: Summary, stages: list[float]) ->
     if launches:
         out.take("host.launch_us", spent / launches, f"mean of {launches:,.0f} launches, the whole capture")
     if stages:
-        words = f"{len(stages)} vendor stages; synchronizations of all threads"
+        words = f"{counted(len(stages), 'vendor stage')}; synchronizations of all threads"
         out.take("sync.per_step", waits / len(stages), words)
     else:
         out.unknown["sync.per_step"] = f"no {STEPS_FILE} beside it: the number of steps is unknown"

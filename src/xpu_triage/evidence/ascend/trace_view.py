@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UnusableInput
-from ...text import clean, shorten
+from ...text import clean, counted, shorten
 from ...trace import Ints, Kind
 from .. import times
 from ..chunks import Progress, pieces
@@ -218,9 +218,9 @@ def read(path: str | PathLike[str], progress: Progress | None = None) -> Run:
                      "capture, and idle time has no cause that could be named. Copy or record it again")
     run.notes = notes
     if run.unreadable:
-        notes.append(f"{run.unreadable:,} events could not be read: left out")
+        notes.append(f"{counted(run.unreadable, 'event')} could not be read: left out")
     if rows.negative:
-        notes.append(f"{rows.negative:,} events have a negative duration: taken as 0")
+        notes.append(f"{counted(rows.negative, 'event has', 'events have')} a negative duration: taken as 0")
     cores.join(run, path.parent)
     return run
 

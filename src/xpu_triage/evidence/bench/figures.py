@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...baseline.records import BenchRecord, Environment, Floats, Requests, Stat, stat_of
+from ...baseline.records import BenchRecord, Environment, Floats, Requests, Stat, stat_of, units_doubted
 from ...errors import UnusableInput
 from ...text import clean, shorten
 
@@ -45,6 +45,14 @@ class Quantity:
 
 class Refused(Exception):
     """This run cannot be used; the message says why. The others of the file can."""
+
+    def __init__(self, why: str, todo: str = "Give a run with completed requests") -> None:
+        super().__init__(why)
+        self.todo = todo
+
+
+AS_WRITTEN = "Give the file as its tool wrote it"
+"""What to do about units that cannot be."""
 
 
 def number(raw: Any) -> float | None:
@@ -143,7 +151,8 @@ class Run:
     extra: dict[str, float] = field(default_factory=dict)
 
     def record(self, source: str) -> BenchRecord:
-        """Raises Refused where no request was completed, or where units contradict each other."""
+        """Raises Refused where no request was completed, or where units contradict each other: those of the summary and
+        of its requests, or the times of the run among themselves."""
         requests, invalid = _without_invalid(self.requests)
         if self.completed is None and requests is not None:
             self.completed = len(requests)
@@ -154,7 +163,7 @@ class Run:
         if requests is not None and not self.sampled:
             prompt_tokens = stat_of(requests.prompt_tokens).p50 or prompt_tokens
             output_tokens = stat_of(requests.output_tokens).p50 or output_tokens
-        return BenchRecord(
+        made = BenchRecord(
             source=source, tool=self.tool, environment=self.environment, concurrency=self.concurrency,
             request_rate=self.request_rate, prompt_tokens=prompt_tokens, output_tokens=output_tokens,
             latencies=latencies, duration_s=self.duration_s, completed=self.completed, failed=self.failed,
@@ -162,6 +171,9 @@ class Run:
             prompt_tokens_per_s=self.prompt_tokens_per_s, invalid_ttft=invalid, requests=requests,
             definitions=tuple(dict.fromkeys(self.definitions)), notes=tuple(dict.fromkeys(self.notes)),
             extra=dict(self.extra))
+        if why := units_doubted(made):
+            raise Refused(why, AS_WRITTEN)
+        return made
 
     def _latencies(self, requests: Requests | None, invalid: int) -> dict[str, Stat]:
         """Computed from the requests where all of them are there, else as the summary says."""
@@ -199,6 +211,7 @@ class Run:
         if latencies.pop("tpot", None):
             self.definitions.append("tpot: counts from the request's start where the TTFT is invalid: left out")
 
+
 def _without_invalid(requests: Requests | None) -> tuple[Requests | None, int]:
     """Requests with invalid TTFTs unknown, and how many those are. What counts from them is unknown too."""
     if requests is None or not len(requests):
@@ -226,7 +239,7 @@ def _same_units(computed: Mapping[str, Stat], summary: Mapping[str, Stat]) -> No
             for factor in (1e3, 1e6, 1e-3, 1e-6) if one and other else ():
                 if UNITS_DIFFER[0] < one / other / factor < UNITS_DIFFER[1]:
                     raise Refused(f"mixed units: {latency} of the summary and of its requests differ by a factor of "
-                                  f"{max(factor, 1 / factor):,.0f}")
+                                  f"{max(factor, 1 / factor):,.0f}", AS_WRITTEN)
 
 
 def tpot_ms(ttft_ms: Floats, e2e_ms: Floats, tokens: Floats) -> Floats:
@@ -240,15 +253,17 @@ def records(path: str | PathLike[str], documents: Sequence[dict[str, Any]], note
     """A record a document. Those that cannot be used are said on the first; where none can, UnusableInput."""
     made: list[BenchRecord] = []
     refusals: list[str] = []
+    todo = ""
     for i, document in enumerate(documents, 1):
         try:
             made.append(build(document).record(str(path)))
         except Refused as refusal:
             refusals.append(f"run {i}: {refusal}" if len(documents) > 1 else str(refusal))
+            todo = todo or refusal.todo
     if not made:
         more = f" (and {len(refusals) - 1:,} more runs like it)" if len(refusals) > 1 else ""
         raise UnusableInput(f"{refusals[0]}{more}" if refusals else "no run in it", where=path,
-                            todo="Give a run with completed requests")
+                            todo=todo or "Give a run with completed requests")
     said = (*notes, *(f"left out, {refusal}" for refusal in refusals))
     if said:
         made[0] = replace(made[0], notes=(*made[0].notes, *said))

@@ -16,7 +16,7 @@ from os import PathLike, fspath
 
 from ...errors import UnusableInput
 from ...samples import Recorder, Samples
-from ...text import clean, shorten
+from ...text import clean, counted, shorten
 from ..lines import lines
 from .box_devices import MAX_WORD
 from .boxes import Cell, Label, Piece, is_rule, labels, pieces, placed
@@ -74,7 +74,8 @@ def read(path: str | PathLike[str]) -> Samples:
         raise UnusableInput("output of rocm-smi, hy-smi or amd-smi monitor without a device that can be read",
                             where=path, todo="Give all of what it prints, neither cut nor wrapped")
     if rows.skipped:
-        notes.append(f"{rows.skipped:,} lines or values of the tables could not be read: unknown")
+        lost = counted(rows.skipped, "line or value", "lines or values")
+        notes.append(f"{lost} of the tables could not be read: unknown")
     return rows.record.samples(rows.tool, fspath(path), clock="epoch" if rows.timed else "", skipped=rows.skipped,
                                notes=notes)
 
