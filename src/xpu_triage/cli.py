@@ -16,6 +16,7 @@ from .diagnosis import Progress, diagnose
 from .errors import TriageError, UnusableInput
 from .fleet import commands as fleet
 from .live import arguments as watch
+from .pipes import reader_may_leave
 from .roofline import commands as roofline
 
 
@@ -124,12 +125,12 @@ def _diagnosed(args: argparse.Namespace, hide: Callable[[str], str]) -> int:
         check_target(args.evidence, args.report)
     with _progress(hide) as progress:
         diagnosis = diagnose(*args.evidence, progress=progress, baseline=args.baseline)
-    from .render import print_diagnosis, reader_may_leave
-
     with reader_may_leave() if args.report else nullcontext():
         if args.json:
             print(json.dumps(to_json(diagnosis), indent=2, allow_nan=False))
         else:
+            from .render import print_diagnosis
+
             print_diagnosis(diagnosis)
     if args.report:  # after the verdict: a report that fails must not cost the answer
         write_report(args.evidence, args.report, baseline=str(args.baseline or ""))

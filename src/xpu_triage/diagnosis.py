@@ -6,14 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import fingerprints, telemetry
 from .at_hand import at_hand
-from .baseline.against import Against, against
 from .baseline.commands import load as load_baseline
-from .baseline.fold import fold
-from .baseline.store import Baseline
 from .contradictions import contradictions
 from .errors import UnusableInput
 from .evidence import telemetry_readers
@@ -33,6 +30,10 @@ from .steps.walk import walk
 from .telemetry.measured import Measured, joined
 from .trace import Trace
 from .verdict import Level, Verdict, judge
+
+if TYPE_CHECKING:
+    from .baseline.against import Against
+    from .baseline.store import Baseline
 
 __all__ = ["LEVELS", "Diagnosis", "EvidenceRecord", "OtherTrace", "Progress", "diagnose"]
 
@@ -112,7 +113,7 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None,
     gathered = telemetry_readers.gathered(sampled)
     told = (Measured(tuple(each.signals), each.unknown, tuple(each.notes)) for each in summaries)
     device, why = devices.from_evidence(traces.metas, gathered.samples) if shapes or kept else (None, "")
-    held = against(kept, gathered.benches, device=device.name if device else "") if kept is not None else None
+    held = _against(kept, gathered, device) if kept is not None else None
     measured = joined((*told, telemetry.measure(gathered, held.speaks if held is not None else None)))
     typed = [signal for each in sheets for signal in each.signals]
     signals = Signals((*(lead.signals if lead else ()), *measured.signals, *typed))
@@ -140,6 +141,13 @@ def _typed(sheets: Sequence[SheetEvidence]) -> Iterator[str]:
     return (text for sheet in sheets for text in sheet.platform.values())
 
 
+def _against(kept: Baseline, gathered: Telemetry, device: devices.Device | None) -> Against:
+    """What a baseline needs is loaded where there is one."""
+    from .baseline.against import against
+
+    return against(kept, gathered.benches, device=device.name if device else "")
+
+
 def _derived(signals: Signals, lead: Walk | None, shapes: Sequence[ModelShape], on: tuple[devices.Device | None, str],
              gathered: Telemetry, kept: Baseline | None, held: Against | None) -> Iterator[Measured]:
     """What follows from the evidence together: the stage split of the steps, the model's roofline, the baseline. `on`:
@@ -152,6 +160,8 @@ def _derived(signals: Signals, lead: Walk | None, shapes: Sequence[ModelShape], 
     if shapes:
         yield roofline_of(shapes[0], signals, device, why_no_device=why)
     if kept is not None:
+        from .baseline.fold import fold
+
         yield as_asked(fold(kept, signals, gathered.benches, held=held))
 
 

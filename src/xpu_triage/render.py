@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from statistics import median
 
 from rich.console import Console, Group, RenderableType
@@ -43,16 +40,6 @@ class _Out(Console):
     def on_broken_pipe(self) -> None:
         """Whoever read our output has left, which is no failure: let the command decide."""
         raise BrokenPipeError
-
-
-@contextmanager
-def reader_may_leave() -> Iterator[None]:
-    """Printing that whoever reads it may cut short (`| head`): what follows is done all the same."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_diagnosis(diagnosis: Diagnosis, out: Console | None = None) -> None:

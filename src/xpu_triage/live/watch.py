@@ -16,6 +16,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from ..errors import UnusableInput
+from ..pipes import reader_may_leave
 from ..redact import Redactor
 from ..redact_evidence import redacting
 from ..text import clean, shorten
@@ -230,7 +231,6 @@ def _judged(out: Path, args: argparse.Namespace, hide: Callable[[str], str]) -> 
     """Diagnose the folder and print it, as `xpu-triage diagnose` does."""
     from ..contract import to_json
     from ..diagnosis import diagnose
-    from ..render import print_diagnosis, reader_may_leave
 
     diagnosis = diagnose(out)
     told = sys.stderr if args.json else sys.stdout
@@ -238,6 +238,8 @@ def _judged(out: Path, args: argparse.Namespace, hide: Callable[[str], str]) -> 
         if args.json:
             print(json.dumps(to_json(diagnosis), indent=2, allow_nan=False))
         else:
+            from ..render import print_diagnosis
+
             print_diagnosis(diagnosis)
         print(hide(f"record: {clean(shorten(str(out), 200))}"), file=told)
     if args.report:
