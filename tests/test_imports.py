@@ -23,6 +23,17 @@ def test_the_terminal_output_adds_rich_alone():
     assert loaded_after("import xpu_triage.render") == {"rich"}
 
 
+def test_a_trace_alone_loads_neither_probes_nor_telemetry_nor_a_baseline_nor_the_terminal(root):
+    """Half of the time of a small diagnosis is loading modules."""
+    others = ("rich", "ssl", "httpx", "xpu_triage.live.watch", "xpu_triage.telemetry.serving",
+              "xpu_triage.baseline.compare", "xpu_triage.redact", "xpu_triage.fleet.compare")
+    trace = root / "playbook/incidents/p800-exponential-fallback/faulty.json.gz"
+    code = f"import sys\nfrom xpu_triage.cli import main\ncode = main(['diagnose', {str(trace)!r}, '--json'])"
+    done = subprocess.run([sys.executable, "-c", f"{code}\nprint(code, [m for m in {others!r} if m in sys.modules])"],
+                          capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
 def test_a_plain_import_loads_no_module_of_the_walk():
     code = "import xpu_triage, sys\nassert 'numpy' not in sys.modules and 'xpu_triage.diagnosis' not in sys.modules"
     assert loaded_after(code) == set()
