@@ -326,13 +326,18 @@ def test_a_traceback_of_an_exception_is_no_look_at_a_thread() -> None:
     ("/home/ann/venv/lib/python3.12/site-packages/vllm/v1/worker/gpu_worker.py", "vllm/v1/worker/gpu_worker.py"),
     ("/usr/local/lib/python3.10/dist-packages/torch/_ops.py", "torch/_ops.py"),
     ("/opt/python3.11/lib/python3.11/multiprocessing/spawn.py", "multiprocessing/spawn.py"),
-    ("/home/ann/run.py", "run.py"), ("/root/run.py", "run.py"), ("/Users/ann/a/b/c/d/e.py", "b/c/d/e.py"),
+    ("/home/ann/run.py", "run.py"), ("/Users/ann/a/b/c/d/e.py", "b/c/d/e.py"),
     ("C:\\Users\\ann\\app\\run.py", "app/run.py"), ("/usr/lib/x86_64-linux-gnu/libc.so.6", "libc.so.6"),
     ("vllm/v1/engine/core.py", "vllm/v1/engine/core.py"),
     ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap>"),
     ("", "")])
 def test_a_file_keeps_what_names_the_code_and_loses_the_home_folder(path: str, short: str) -> None:
     assert short_file(path) == short
+
+
+@pytest.mark.parametrize("home", ["home/ann", "Users/ann", "root"])
+def test_whoever_it_is_the_home_folder_goes(home: str) -> None:
+    assert short_file(f"/{home}/run.py") == "run.py"
 
 
 @pytest.mark.parametrize(("title", "name"), [
