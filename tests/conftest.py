@@ -13,6 +13,12 @@ settings.load_profile("project")
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.fixture(autouse=True)
+def width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed is as wide in every shell."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The repository's top folder."""

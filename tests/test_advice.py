@@ -65,3 +65,48 @@ def test_it_never_asks_for_what_is_known_and_always_asks_for_something(figures):
     assert verdict.next
     if verdict.level is Level.NOT_ENOUGH and "Record" not in verdict.next:
         assert not set(asked(verdict)) & set(figures)
+
+
+@pytest.mark.parametrize(("figures", "id_", "missing", "known"), [
+    # two of three are known: what is missing alone is asked for, with its command
+    ({"latency.ttft_ms": 4000, "latency.prefill_ms": 3600, "latency.queue_ms": 20}, "prefill-too-long",
+     {"kv.prefix_hit_fraction"}, {"latency.prefill_ms", "latency.queue_ms"}),
+    # nothing is known: the page's own words
+    ({"idle.launching_fraction": 0.6, "device.busy_fraction": 0.3}, "launch-bound", {"ab.graph_ratio"}, set()),
+])
+def test_of_what_settles_a_probable_verdict_only_what_is_missing_is_asked_for(figures, id_, missing, known):
+    verdict = verdict_of(figures)
+    assert (verdict.level, verdict.id) == (Level.PROBABLE, id_)
+    assert missing <= set(asked(verdict))
+    assert not known & set(asked(verdict))
+
+
+def test_what_the_metrics_give_is_asked_for_with_the_command_that_gets_them():
+    assert "/metrics > metrics-" in verdict_of({"latency.ttft_ms": 4000, "latency.prefill_ms": 3600,
+                                                "latency.queue_ms": 20}).next
+
+
+def test_a_roofline_and_a_comparison_of_ranks_are_not_asked_for_before_a_step_or_a_trace_is_known():
+    verdict = verdict_of({"device.utilization_fraction": 1.0, "device.memory_active_fraction": 0.09})
+    assert verdict.level is Level.NOT_ENOUGH
+    assert "device.busy_fraction" in asked(verdict)
+    assert not any(name.startswith(("roofline.", "comm.", "ab.")) for name in asked(verdict))
+    assert "xpu-triage watch --server http://HOST:PORT --profile" in verdict.next
+
+
+LAUNCHING = {"idle.launching_fraction": 0.6, "device.busy_fraction": 0.3, "idle.host_op_fraction": 0.05,
+             "step.count": 5}
+
+
+def test_operators_compiled_or_selected_in_each_call_are_settled_before_graphs_are_tried():
+    verdict = verdict_of({**LAUNCHING, "host.online_fraction": 0.4})
+    assert (verdict.level, verdict.id) == (Level.PROBABLE, "launch-bound")
+    assert "Second: warmup-compile (40% of the time)" in verdict.summary
+    assert verdict.next.index("jit_compile=False") < verdict.next.index("graph capture")
+
+
+@pytest.mark.parametrize("online", [None, 0.05])
+def test_without_much_of_that_graphs_are_tried_first(online):
+    verdict = verdict_of({**LAUNCHING, "host.online_fraction": online})
+    assert verdict.next.startswith("The same load with graph capture")
+    assert "warmup-compile" not in verdict.summary

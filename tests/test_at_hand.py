@@ -1,7 +1,9 @@
-"""What is asked for next, in the words of what is at hand: the vendor's own command, the engine's own address."""
+"""What is asked for next, in the words of what is at hand: the vendor's own command, the address of the server that
+the evidence is of."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from xpu_triage.advice import next_measurement
 from xpu_triage.at_hand import DEVICE_COMMANDS, AtHand, at_hand
 from xpu_triage.catalogue import EVIDENCE
 from xpu_triage.diagnosis import diagnose
+from xpu_triage.evidence import watch_record
 from xpu_triage.samples import EngineLog, Samples, Scrape, Series, Telemetry
 from xpu_triage.verdict import Level, judge
 
@@ -53,17 +56,64 @@ def test_two_vendors_are_none():
     assert at_hand(both, [], [], {}).vendor == ""
 
 
-@pytest.mark.parametrize(("telemetry", "engine", "address"), [
-    (Telemetry(logs=(EngineLog("f", "sglang"),)), "sglang", "http://127.0.0.1:30000/metrics"),
+@pytest.mark.parametrize(("telemetry", "engine", "path"), [
+    (Telemetry(logs=(EngineLog("f", "sglang"),)), "sglang", "/metrics"),
     (Telemetry(logs=(EngineLog("f", "tensorrt-llm"),)), "trtllm", "/prometheus/metrics"),
-    (Telemetry(scrapes=(Scrape("f", None, {"vllm:num_requests_running": (({}, 1.0),)}),)), "vllm", ":8000/metrics"),
-    (Telemetry(scrapes=(Scrape("f", None, {"lmdeploy:num_requests_running": (({}, 1.0),)}),)), "lmdeploy", ":23333/"),
-    (NONE, "", "http://HOST:PORT/metrics"),
+    (Telemetry(scrapes=(Scrape("f", None, {"vllm:num_requests_running": (({}, 1.0),)}),)), "vllm", "/metrics"),
+    (Telemetry(scrapes=(Scrape("f", None, {"lmdeploy:num_requests_running": (({}, 1.0),)}),)), "lmdeploy", "/metrics"),
+    (NONE, "", "/metrics"),
 ])
-def test_the_engine_says_where_its_metrics_are(telemetry, engine, address):
-    found = at_hand(telemetry, [], [], {})
-    assert found.engine == engine
-    assert address in found.command("metrics")
+def test_the_engine_says_where_its_metrics_are_and_the_watch_on_which_server(telemetry, engine, path):
+    nowhere = at_hand(telemetry, [], [], {})
+    assert nowhere.engine == engine
+    assert f"curl -s http://HOST:PORT{path} >" in nowhere.command("metrics")
+    watched = at_hand(telemetry, [], [], {}, ["http://127.0.0.1:18431"])
+    assert f"curl -s http://127.0.0.1:18431{path} >" in watched.command("metrics")
+
+
+@pytest.mark.parametrize("servers", [
+    [], [""], ["http://10.0.0.1:8000", "http://10.0.0.2:8000"], ["http://host-0a1b2c3d:8000"],
+    ["http://ip-0a1b2c3d:8000", "http://127.0.0.1:1"]])
+def test_a_server_that_is_not_known_is_hidden_or_one_of_several_gives_no_command_that_reaches_one(servers):
+    """A name that was taken out counts as a server: the other one need not be the slow one."""
+    for engine in ("", "vllm", "sglang"):
+        given = at_hand(NONE, [], [engine], {}, servers)
+        for kind in ("metrics", "trace"):
+            assert re.findall(r"http://[^ /]*", given.command(kind)) in (
+                [], ["http://HOST:PORT"], ["http://HOST:PORT", "http://HOST:PORT"])
+
+
+def watch(server: object) -> str:
+    return json.dumps({"watch": 1, "seconds": 3.0, "asked": {"server": server}, "notes": [],
+                       "probes": [{"name": "server", "samples": 2, "failed": []}]})
+
+
+def test_what_is_asked_for_next_is_sent_to_the_server_that_was_watched(tmp_path: Path):
+    (tmp_path / "a.prom").write_text(
+        '# scraped 2026-11-30T06:00:00Z\nvllm:num_requests_running{engine="0"} 4\n'
+        '# TYPE vllm:iteration_tokens_total histogram\nvllm:iteration_tokens_total_bucket{engine="0",le="+Inf"} 9\n'
+        'vllm:iteration_tokens_total_count{engine="0"} 9\nvllm:iteration_tokens_total_sum{engine="0"} 36\n')
+    (tmp_path / "watch.json").write_text(watch("http://127.0.0.1:18431"))
+    text = diagnose(str(tmp_path)).verdict.next
+    assert "http://127.0.0.1:18431/metrics" in text
+    assert ":8000" not in text
+
+
+@pytest.mark.parametrize("server", [
+    None, 3, ["http://a"], "", "http://a b", "http://a;reboot", "http://a/$(id)", "http://a/`id`", "http://-o:1",
+    "ftp://a", "http://a:1' -d '", "http://u:pw@a", "http://a?x=1", "http://" + "a" * 400, "file:///etc/passwd"])
+def test_nothing_but_an_address_gets_into_a_command_that_is_pasted(tmp_path: Path, server: object):
+    path = tmp_path / "watch.json"
+    path.write_text(watch(server))
+    assert watch_record.read(path).server == ""
+
+
+@pytest.mark.parametrize("server", ["http://127.0.0.1:8000", "https://gpu-7.example/vllm", "http://[::1]:30000",
+                                    "http://gpu7"])
+def test_an_address_of_a_server_is_one(tmp_path: Path, server: str):
+    path = tmp_path / "watch.json"
+    path.write_text(watch(server))
+    assert watch_record.read(path).server == server
 
 
 def test_each_device_command_is_the_one_of_the_playbook(root: Path):
@@ -94,11 +144,11 @@ def test_what_was_begun_is_finished_before_anything_else_is_asked_for():
     assert text.startswith("Measure device.utilization_fraction")
     assert "here: one reading (9%) is not a mean" in text
     assert "`TZ=UTC nvidia-smi dmon -s pucm -o DT -d 1 -c 30 > dmon.txt`" in text
-    scrape = AtHand(frozenset({"metrics"}), "", "vllm", {"step.wall_ms": "take a second scrape"})
+    scrape = AtHand(frozenset({"metrics"}), "", "vllm", {"step.wall_ms": "take a second scrape"}, "http://10.1.1.1:81")
     text = asked({"serving.running": 4}, scrape)
     assert text.startswith("Measure step.wall_ms")
     assert "take a second scrape" in text
-    assert "http://127.0.0.1:8000/metrics" in text
+    assert "http://10.1.1.1:81/metrics" in text
 
 
 def test_a_server_without_requests_is_to_be_looked_at_again():
@@ -108,7 +158,7 @@ def test_a_server_without_requests_is_to_be_looked_at_again():
 
 def test_the_measurement_that_tells_hypotheses_apart_has_its_command_too():
     text = asked({"device.busy_fraction": 0.3}, AtHand(engine="sglang"))
-    assert "a profiler trace of a few steps under load: `curl -X POST http://127.0.0.1:30000/start_profile" in text
+    assert "a profiler trace of a few steps under load: `curl -X POST http://HOST:PORT/start_profile" in text
 
 
 def test_what_is_at_hand_changes_words_and_no_verdict():

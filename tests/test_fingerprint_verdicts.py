@@ -45,7 +45,7 @@ PROBABLE = [
     ("bandwidth-bound", {"sync.copy_ms": 30, "step.wall_ms": 80, "serving.features": "weight offload"}),
     ("bandwidth-bound", {"ab.other_dtype_ratio": 0.6, "device.memory_active_fraction": 0.8}),
     # scheduling and cache
-    ("prefill-starves-decode", {"serving.prefill_run_steps": 22, "serving.concurrency": 12}),
+    ("prefill-starves-decode", {"serving.prefill_run_steps": 22, "serving.prefill_run_ms": 5200, "step.wall_ms": 30}),
     ("prefill-starves-decode", {"latency.itl_max_ms": 5200, "latency.prefill_ms": 5000, "latency.itl_ms": 30,
                                 "serving.prompt_tokens": 40_000, "serving.concurrency": 6}),
     ("prefill-too-long", {"latency.prefill_ms": 2600, "latency.ttft_ms": 3000, "serving.prompt_tokens": 2500}),
@@ -54,7 +54,8 @@ PROBABLE = [
     ("kv-pressure", {"kv.swapped": 40, "kv.usage_fraction": 0.97}),
     ("queueing-idle-device", {"serving.waiting": 9, "serving.running": 0, "kv.usage_fraction": 0.05}),
     ("queueing-idle-device", {"serving.waiting": 30, "serving.running": 20, "serving.running_limit": 128,
-                              "kv.usage_fraction": 0.3, "serving.decode_tokens_per_s": 640}),
+                              "kv.usage_fraction": 0.3, "serving.decode_tokens_per_s": 640,
+                              "device.utilization_fraction": 0.4}),
     # the front end
     ("tokenizer-cpu", {"process.busiest_cpu_cores": 1.0, "process.busiest_name": "tokenizer worker 0",
                        "process.sibling_cpu_cores": 0.1}),
@@ -83,7 +84,8 @@ PROBABLE = [
     ("no-fault", {"ab.spread_fraction": 0.35, "kv.prefix_hit_fraction": 0.6, "kv.shared_prefix_fraction": 0.1}),
     ("no-fault", {"serving.decode_tokens_per_s": 2980, "serving.reference_tokens_per_s": 3010}),
     ("no-fault", {"latency.queue_ms": 9000, "latency.ttft_ms": 9600, "device.utilization_fraction": 0.97,
-                  "serving.running": 64, "serving.running_limit": 64, "serving.waiting": 70}),
+                  "power.draw_fraction": 0.88, "serving.running": 64, "serving.running_limit": 64,
+                  "serving.waiting": 70}),
     ("no-fault", {"idle.no_work_fraction": 0.7, "device.busy_fraction": 0.25, "serving.running": 0,
                   "serving.waiting": 0}),
 ]
@@ -100,7 +102,8 @@ CONFIRMED = [
     ("prefill-too-long", {"latency.prefill_ms": 7000, "latency.ttft_ms": 7600, "serving.prompt_tokens": 48_000}),
     ("kv-pressure", {"ab.kv_headroom_ratio": 0.6, "kv.preemptions_per_request": 1.5}),
     ("queueing-idle-device", {"serving.waiting": 12, "serving.running": 4, "serving.running_limit": 64,
-                              "kv.usage_fraction": 0.1, "latency.queue_ms": 8000}),
+                              "kv.usage_fraction": 0.1, "latency.queue_ms": 8000,
+                              "device.utilization_fraction": 0.3}),
     ("tokenizer-cpu", {"ab.no_tokenizer_ratio": 0.5}),
     ("network-frontend", {"ab.other_client_ratio": 0.4}),
     ("network-frontend", {"ab.direct_engine_ratio": 0.5, "serving.concurrency": 64}),
@@ -129,7 +132,8 @@ REFUTED = [
      {"device.busy_fraction": 0.2}),
     ("kernel-bound", {"device.busy_fraction": 0.93, "device.compute_fraction": 0.9}, {"ab.kernel_choice_ratio": 0.5}),
     ("bandwidth-bound", {"roofline.bandwidth_fraction": 0.68}, {"ab.kernel_choice_ratio": 0.4}),
-    ("prefill-starves-decode", {"serving.prefill_run_steps": 22}, {"ab.interleave_ratio": 1.0}),
+    ("prefill-starves-decode", {"serving.prefill_run_steps": 22, "serving.prefill_run_fraction": 0.7},
+     {"ab.interleave_ratio": 1.0}),
     ("prefill-starves-decode", {"latency.itl_max_ms": 5200, "latency.prefill_ms": 5000}, {"serving.concurrency": 1}),
     ("prefill-too-long", {"latency.ttft_ms": 6000, "kv.shared_prefix_fraction": 0.8, "kv.prefix_hit_fraction": 0.1},
      {"latency.queue_ms": 5000}),
@@ -192,10 +196,11 @@ def test_a_queue_is_overload_or_admission_and_never_a_long_prefill():
     assert verdict_of(free).id == "queueing-idle-device"
 
 
-@pytest.mark.parametrize("utilization", [0.05, 0.97])
-def test_admission_holds_requests_back_whether_or_not_the_tool_reads_busy(utilization):
+@pytest.mark.parametrize("device", [
+    {"device.utilization_fraction": 0.05}, {"device.utilization_fraction": 0.97, "power.draw_fraction": 0.3}])
+def test_admission_holds_requests_back_where_the_device_has_room_though_the_tool_may_read_busy(device):
     seen = {"serving.waiting": 40, "serving.running": 6, "serving.running_limit": 64, "kv.usage_fraction": 0.2,
-            "device.utilization_fraction": utilization}
+            **device}
     assert verdict_of({**seen, "serving.decode_tokens_per_s": 180}).id == "queueing-idle-device"
     assert verdict_of(seen).id is None, "without a sign of a step it may be the step that stands still"
 
@@ -225,7 +230,8 @@ IN_QUICK_STEPS = {"serving.decode_tokens_per_s": 77, "step.wall_ms": 13, "latenc
 
 
 def test_with_a_limit_far_above_or_hardly_any_running_the_same_queue_is_admission():
-    assert verdict_of({**OVERLOAD, "serving.running_limit": 1024}).id == "queueing-idle-device"
+    room = {**OVERLOAD, "serving.running_limit": 1024, "device.utilization_fraction": 0.5}
+    assert verdict_of(room).id == "queueing-idle-device"
     assert verdict_of({**FEW, **IN_QUICK_STEPS}).id == "queueing-idle-device"
     assert verdict_of({**FEW, "idle.no_work_fraction": 0.6, "step.method": "metrics"}).id == "queueing-idle-device"
     assert verdict_of({"serving.running": 0, "serving.waiting": 6, "kv.usage_fraction": 0.0}).id == \
@@ -251,8 +257,8 @@ def test_few_that_run_in_a_slow_or_full_step_are_not_held_back_by_admission(step
 def test_a_number_of_running_requests_that_never_changes_is_a_limit_and_no_proof_that_it_is_too_low():
     held = {**OVERLOAD, "serving.running": 16, "serving.running_spread_ratio": 0.0, "kv.usage_fraction": 0.02}
     assert verdict_of(held).id is None
-    assert "serving.running_limit" in verdict_of(held).next
-    other = {**held, "serving.running_limit": 256, "serving.running_spread_ratio": 0.0}
+    assert "serving.running_limit" in next(iter(verdict_of(held).hypotheses)).missing
+    other = {**held, "serving.running_limit": 256, "device.utilization_fraction": 0.4}
     said = next(h for h in verdict_of(other).hypotheses if h.id == "queueing-idle-device")
     assert any("another limit holds" in reason.text for reason in said.for_)
 
@@ -303,14 +309,14 @@ def test_long_steps_on_an_idle_device_are_no_prefills_where_the_token_gap_is_a_s
 
 def test_requests_that_wait_for_the_step_that_runs_are_not_held_back():
     brief = {"serving.waiting": 3, "serving.running": 20, "serving.running_limit": 128, "kv.usage_fraction": 0.3,
-             "step.wall_ms": 30}
+             "step.wall_ms": 30, "device.utilization_fraction": 0.5}
     assert verdict_of({**brief, "latency.queue_ms": 60}).id is None
     assert verdict_of({**brief, "latency.queue_ms": 6000}).id == "queueing-idle-device"
 
 
 STARVED = {"latency.engine_itl_ms": 18.7, "latency.itl_p99_ms": 2280, "latency.prefill_ms": 1250,
            "latency.queue_ms": 3100, "latency.ttft_ms": 4100, "serving.running": 62, "serving.prompt_tokens": 7600,
-           "device.utilization_fraction": 0.97}
+           "device.utilization_fraction": 0.97, "power.draw_fraction": 0.85}
 
 
 def test_gaps_as_long_as_prefills_are_starved_decodes_and_not_a_system_at_its_limit():
@@ -330,7 +336,7 @@ def test_long_gaps_weigh_more_the_longer_they_are():
     def score(p99):
         return next(h.score for h in verdict_of({"latency.engine_itl_ms": 20, "latency.itl_p99_ms": p99}).hypotheses
                     if h.id == "prefill-starves-decode")
-    assert [score(p99) for p99 in (80, 300, 400, 600, 4000)] == [0.75, 1.75, 2, 2.5, 2.5]
+    assert [score(p99) for p99 in (80, 300, 400, 4000)] == [0.75, 1.125, 1.25, 1.25]    # 0.75 + 15 ÷ 40, then the cap
 
 
 def test_long_gaps_with_evictions_are_kv_pressure_and_alone_in_the_engine_nothing():
@@ -716,7 +722,28 @@ FULL = {"device.busy_fraction": 0.98, "device.compute_fraction": 0.97, "device.c
 @pytest.mark.parametrize(("run", "name"), [(1, "kernel-bound"), (5, "kernel-bound"), (10, "prefill-starves-decode"),
                                            (58, "prefill-starves-decode")])
 def test_a_full_device_does_not_say_whose_turn_it_is(run, name):
-    assert verdict_of({**FULL, "serving.prefill_run_steps": run}).id == name
+    timed = {"serving.prefill_run_steps": run, "serving.prefill_run_ms": 100 * run, "step.wall_ms": 20}
+    assert verdict_of({**FULL, **timed}).id == name
+
+
+@pytest.mark.parametrize("run", [10, 58])
+def test_how_many_prefills_follow_each_other_does_not_say_how_long_anybody_waits(run):
+    for beside in ({}, FULL):
+        verdict = verdict_of({**beside, "serving.prefill_run_steps": run})
+        assert verdict.id is None
+        assert "prefill-starves-decode" in {h.id for h in verdict.hypotheses}
+
+
+@pytest.mark.parametrize(("ms", "part", "name"), [
+    (30, 0.008, "kernel-bound"),              # ten prefills of 3 ms beside decode steps of 20: nobody notices
+    (190, 0.2, "kernel-bound"),               # nearly ten decode steps
+    (5000, 0.05, "kernel-bound"),             # long, and rare
+    (5000, 0.2, "prefill-starves-decode"),
+    (240, 0.2, "prefill-starves-decode"),
+])
+def test_a_long_run_of_prefills_is_the_fault_where_it_takes_long_and_is_not_rare(ms, part, name):
+    assert verdict_of({**FULL, "serving.prefill_run_steps": 12, "serving.prefill_run_ms": ms,
+                       "serving.prefill_run_fraction": part, "step.wall_ms": 20}).id == name
 
 
 @pytest.mark.parametrize(("run", "part", "name"), [(3, 0.9, "kernel-bound"), (4, 0.2, "kernel-bound"),
@@ -749,3 +776,17 @@ def test_a_time_of_one_collective_is_no_cost_while_calls_or_the_step_are_unknown
     assert "one rank's collectives" in verdict.summary.lower()
     whole = {"comm.calls_per_step": 20, "step.wall_ms": 100, **part}
     assert verdict_of({**RANK, **whole}).id == "comm-bound"
+
+
+@pytest.mark.parametrize(("page", "figures"), [
+    ("cpu-fallback", {"device.utilization_fraction": 0.2, "process.host_cpu_fraction": 0.6}),
+    ("host-bound", {"process.host_cpu_fraction": 0.95}),
+    ("tokenizer-cpu", {"process.host_cpu_fraction": 0.95})])
+def test_cpu_that_others_use_is_no_sign_of_what_the_service_does(page, figures):
+    def says(**more):
+        return [reason.text for found in verdict_of({**figures, **more}).hypotheses if found.id == page
+                for reason in found.for_ if "machine's CPU" in reason.text]
+
+    assert len(says()) == 1  # nobody looked at the service's processes
+    assert len(says(**{"process.busiest_cpu_cores": 1.0})) == 1
+    assert says(**{"process.busiest_cpu_cores": 0.26}) == []

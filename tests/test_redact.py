@@ -177,6 +177,23 @@ def test_a_name_met_as_a_host_is_found_bare_from_then_on_and_equal_names_stay_eq
     assert word.split()[0] in label
 
 
+@pytest.mark.parametrize("text", [
+    "alice-worker-gpu-a17", "worker_gpu-a17_0", "gpu-a17.lan:8000", "rank3@gpu-a17", "GPU-A17", '{"gpu-a17": 1}',
+    "job-gpu-a17-node07"])
+def test_a_known_host_s_name_is_taken_out_of_longer_names_too(text):
+    out = hidden(f"at {text} it hangs", ("host", "gpu-a17"), ("host", "node07"))
+    assert "a17" not in out.lower()
+    assert "node07" not in out
+    assert out.endswith(" it hangs")
+
+
+@pytest.mark.parametrize(("host", "text"), [
+    ("gpu-a17", "gpu-a171 gpu-a17b xgpu-a17 gpu-a1"), ("worker", "alice-worker-1 worker_busy"), ("n17", "n17-x n170"),
+    ("atlas", "atlas-800i atlas_op"), ("decode", "decode-step prefill-decode")])
+def test_another_host_s_name_and_ordinary_words_survive_a_name_that_they_hold(host, text):
+    assert hidden(text, ("host", host)) == text
+
+
 def test_a_short_name_of_this_machine_is_found_as_a_word_and_not_inside_others_or_as_a_key():
     assert "ab" not in hidden("host ab is up", ("host", "ab")).split()
     assert hidden('{"ab": 3} cab abx ab_c', ("host", "ab")) == '{"ab": 3} cab abx ab_c'

@@ -11,9 +11,11 @@ import pytest
 from rich.console import Console
 
 from synthetic_walks import diagnosis_of, fallback_walk, host_only_walk, verdict_of
+from xpu_triage import fingerprints
 from xpu_triage.contract import to_json
 from xpu_triage.diagnosis import EvidenceRecord, diagnose
-from xpu_triage.render import print_diagnosis
+from xpu_triage.pipes import columns, wrapped
+from xpu_triage.render import console, print_diagnosis, print_page
 from xpu_triage.render_evidence import by_its_end, shared_folder
 from xpu_triage.render_lines import folded
 from xpu_triage.render_telemetry import lines
@@ -199,3 +201,48 @@ def test_two_values_of_one_signal_are_shown_alike_with_their_unit(tmp_path: Path
     out = in_one_line(printed(diagnose(str(tmp_path)), 200))
     assert "step.wall_ms: 4,890 ms (" in out
     assert "is used, not 5,200 ms (" in out
+
+
+CODE = re.compile(r"^( *)```\w*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", fingerprints.load(), ids=lambda page: page.id)
+def test_code_of_a_page_stands_as_it_is_written_however_narrow_the_terminal(page):
+    out = io.StringIO()
+    print_page(page, Console(file=out, width=60, highlight=False))
+    printed = out.getvalue().splitlines()
+    blocks = CODE.findall(page.body)
+    assert blocks
+    for indent, code in blocks:
+        for line in filter(str.strip, code.splitlines()):
+            assert line.removeprefix(indent) in printed
+
+
+def test_what_no_operator_is_to_blame_for_is_named_once():
+    walk = fallback_walk(6)
+    hidden = replace(walk.findings[0], about="hidden", name="device work that the capture lacks", path=(),
+                     spread=False, step_without_ms=None, total_share=0.1)
+    found = diagnosis_of(replace(walk, findings=(walk.findings[0], hidden)))
+    assert "next: 10.0 % idle: work that the capture lacks (busy is a lower bound) " in in_one_line(
+        printed(found)) + " "
+    assert "device work that the capture lacks" not in in_one_line(printed(found))
+
+
+@pytest.mark.parametrize(("asked", "width"), [
+    ("80", 80), ("", 100), ("0", 100), ("-80", 100), ("eighty", 100), ("²", 100), ("9" * 30, 100)])
+def test_where_there_is_no_terminal_columns_is_honoured_if_it_can_be(monkeypatch, asked, width):
+    monkeypatch.setenv("COLUMNS", asked)
+    assert columns(io.StringIO()) == width
+
+
+def test_what_is_piped_has_no_spaces_at_its_ends(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    print_diagnosis(diagnosis_of(fallback_walk()), console())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [line.rstrip() for line in lines]
+    assert max(map(len, lines)) == 60  # the rules and the box
+
+
+def test_a_long_line_wraps_at_words_and_a_path_stays_whole():
+    assert wrapped("  one two three", 9, indent=4) == "  one two\n    three"
+    assert wrapped("in /a/path/that/is-longer", 9) == "in\n  /a/path/that/is-longer"

@@ -115,6 +115,15 @@ def gaps(tokens: int, long: int, usual_ms: float = 18.0, long_ms: float = 1900.0
     ) + f'{name}_count{{engine="0",model_name="m"}} {tokens}\n{name}_sum{{engine="0",model_name="m"}} {total}\n'
 
 
+def prefill_times(requests: int, each_s: float) -> str:
+    """All in the bucket of 1 to 2.5 s."""
+    name, labels = "vllm:request_prefill_time_seconds", 'engine="0",model_name="m"'
+    below = {"1.0": 0, "2.5": requests, "+Inf": requests}
+    return f"# TYPE {name} histogram\n" + "".join(
+        f'{name}_bucket{{le="{bound}",{labels}}} {count}\n' for bound, count in below.items()
+    ) + f"{name}_count{{{labels}}} {requests}\n{name}_sum{{{labels}}} {requests * each_s}\n"
+
+
 def test_a_server_with_little_to_do_is_no_fallback_though_a_request_ran_at_every_scrape(folder):
     """40 steps in 30 s, each of 18 ms: the rest of the time there was nothing to do."""
     found = diagnose(folder(smi__txt=dmon(2, 1, 3, 2, 2), **{
@@ -137,12 +146,18 @@ def test_overload_is_no_stalled_admission(folder):
 
 
 def test_prefills_between_the_tokens_of_others_are_found_in_their_gaps(folder):
-    """40 of 2,000 gaps last as long as a prefill, at a full device with a queue."""
-    first, last = (dump(f"2026-11-30T06:0{i}:00Z", running=60, waiting=3, generated=2000 * i, iterations=500 * i,
-                        finished=70 * i) + gaps(2000 * i, 40 * i) for i in range(2))
-    found = diagnose(folder(smi__txt=dmon(97, 98, 96, 97, memory=50, watts=500), a__prom=first, b__prom=last))
+    """40 of 2,000 gaps last as long as a prefill, at a full device with a queue. Without the prefills' own times the
+    gaps may be anything's."""
+    def taken(prefills: bool) -> Diagnosis:
+        first, last = (dump(f"2026-11-30T06:0{i}:00Z", running=60, waiting=3, generated=2000 * i, iterations=500 * i,
+                            finished=70 * i) + gaps(2000 * i, 40 * i)
+                       + (prefill_times(70 * i, 1.6) if prefills else "") for i in range(2))
+        return diagnose(folder(smi__txt=dmon(97, 98, 96, 97, memory=50, watts=500), a__prom=first, b__prom=last))
+
+    found = taken(prefills=True)
     assert value(found, "latency.itl_p99_ms") > 1000
     assert (found.verdict.level, found.verdict.id) == (Level.PROBABLE, "prefill-starves-decode")
+    assert taken(prefills=False).verdict.level is Level.NOT_ENOUGH
 
 
 def test_a_full_cache_with_preemptions_is_kv_pressure(folder):
@@ -174,6 +189,44 @@ def test_iteration_lines_are_the_steps(folder):
     found = diagnose(folder(steps__log="\n".join(lines) + "\n"))
     assert value(found, "step.wall_ms") == 4890
     assert value(found, "step.method") == "log"
+
+
+def periodic(lines: int, running: int, rate: float, first: int = 0, prompt: float = 10.0) -> str:
+    """vLLM's own lines, one every ten seconds."""
+    return "".join(
+        f"INFO 11-30 {at // 3600:02}:{at // 60 % 60:02}:{at % 60:02} [loggers.py:123] Engine 000: Avg prompt "
+        f"throughput: {prompt} tokens/s, Avg generation throughput: {rate} tokens/s, Running: {running} reqs, Waiting: "
+        "0 reqs, GPU KV cache usage: 60.0%, Prefix cache hit rate: 0.0%\n"
+        for at in range(10 * first, 10 * (first + lines), 10))
+
+
+@pytest.mark.parametrize("before", [0, 720])
+def test_the_incident_in_its_commonest_evidence_is_probable_also_at_the_end_of_a_long_log(folder, before):
+    """256 running at 52.4 tokens/s is 4.89 s a step, at 0 %; whether two hours of 3,200 tokens/s come first or not."""
+    log = periodic(before, 128, 3200.0) + periodic(60, 256, 52.4, before)
+    found = diagnose(folder(smi__txt=dmon(*[0] * 30), engine__log=log))
+    assert value(found, "step.wall_ms") == pytest.approx(4885.5, abs=0.1)
+    assert value(found, "serving.decode_tokens_per_s") == pytest.approx(52.4)
+    assert (found.verdict.level, found.verdict.id) == (Level.PROBABLE, "cpu-fallback")
+    assert any("61.1 times less" in note for note in found.measured.notes) is (before > 0)
+
+
+def test_a_healthy_log_beside_a_busy_device_gets_no_fault_named(folder):
+    found = diagnose(folder(smi__txt=dmon(97, 98, 96, 97, memory=60, watts=600),
+                            engine__log=periodic(60, 64, 1600.0, prompt=1600.0)))
+    assert value(found, "step.wall_ms") == pytest.approx(40)
+    at_its_limit = ("no-fault", "kernel-bound", "bandwidth-bound")
+    assert found.verdict.level is Level.NOT_ENOUGH or found.verdict.id in at_its_limit
+
+
+def test_a_log_of_prompts_alone_names_no_fault_and_says_what_it_has(folder):
+    log = "".join(f"[2026-11-30 06:00:{i:02} TP0] Prefill batch. #new-seq: 1, #new-token: 8192, #cached-token: 0, "
+                  f"token usage: 0.30, #running-req: 0, #queue-req: {5 + i % 3}, \n" for i in range(40))
+    found = diagnose(folder(engine__log=log))
+    assert value(found, "serving.prefill_tokens_per_s") == 8192
+    assert found.verdict.level is Level.NOT_ENOUGH
+    assert "40 prefill batches" in found.unknown["serving.decode_tokens_per_s"]
+    assert "none did here" not in found.verdict.next  # requests were there
 
 
 def test_every_kind_is_counted_in_words(folder, capsys):
@@ -217,6 +270,19 @@ def test_a_damaged_record_is_noted_and_costs_nothing_else(folder, damaged):
     found = diagnose(folder(smi__txt=dmon(3, 4, 5), watch__json=damaged))
     assert value(found, "device.utilization_fraction") == pytest.approx(0.04)
     assert any("not used" in note for piece in found.evidence for note in piece.notes)
+
+
+def test_a_step_that_follows_from_the_other_two_figures_does_not_confirm_them(folder):
+    """52.4 tokens/s at 256 running: 4,885 ms, and the product of course is 256."""
+    lines = "\n".join(
+        f"INFO 11-29 10:{i // 6:02}:{i % 6 * 10:02} [loggers.py:123] Engine 000: Avg prompt throughput: 0.0 tokens/s, "
+        "Avg generation throughput: 52.4 tokens/s, Running: 256 reqs, Waiting: 0 reqs, GPU KV cache usage: 40.0%, "
+        "Prefix cache hit rate: 0.0%" for i in range(60))
+    found = diagnose(folder(engine__log=lines + "\n"))
+    assert value(found, "step.wall_ms") == pytest.approx(256 / 52.4 * 1000)
+    told = show.cross_check(found).text
+    assert "follows from the other two" in told
+    assert "agree" not in told
 
 
 def test_the_notebook_shows_telemetry_where_there_is_no_trace(folder):

@@ -24,10 +24,35 @@ EFFORT: dict[str, float] = {
 """Relative effort in the middle of the night. Judgement: reading is cheap, a trace costs a minute, an experiment a
 restart."""
 
+_MORE: dict[str, float] = {
+    "roofline.read_gb": 1.5, "roofline.bandwidth_fraction": 1.5, "roofline.compute_fraction": 1.5,
+    "comm.compute_spread_ratio": 2.5, "comm.skew_ms": 2.5, "comm.min_us": 2.5, "comm.max_us": 2.5,
+}
+"""How much more effort than their evidence: no one trace gives them. A roofline takes the model's shape as well, what
+differs between ranks takes the traces of all. Judgement."""
+
+_AFTER: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("roofline.", ("step.", "device.busy", "latency.", "roofline.")),
+    ("comm.", ("device.comm", "device.busy", "comm.", "step.")),
+    ("ab.", ("step.", "device.busy", "latency.", "ab.", "serving.decode", "serving.prefill", "serving.request")),
+)
+"""What is asked for only where one of the others is known, all by the beginnings of their names: a roofline is held
+against a step, ranks are compared where exchanges may matter, a change is judged by a time or a rate."""
+
+_BESIDE: tuple[tuple[str, str], ...] = (
+    ("roofline.", "; give the model's config.json beside it, and the batch"),
+    ("comm.", "; of all ranks over the same steps, compared by `xpu-triage fleet`"),
+)
+"""What is needed beside the evidence, for signals of `_MORE`, by the beginning of their names."""
+
 _TRIED: dict[str, tuple[Value, ...]] = {
     "fraction": (0.03, 0.3, 0.6, 0.95), "ratio": (0.3, 0.8, 1.0, 1.5), "bool": (True, False),
 }
 _ASKED = re.compile(r'contains\(([\w.]+), "([^"]+)"')
+_PROFILED = "xpu-triage watch --server http://HOST:PORT --profile --out incident"
+"""A trace of a server that was started with a profiler, where its engine is not known."""
+_NAMED = re.compile(r"\b[a-z]+\.[a-z0-9_]+\b")
+_BRACKETS = re.compile(r" \([^()]*\)")
 _FACTORS = (0.1, 1.0, 10.0)
 _FIRST: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("latency.ttft_ms", "latency.prefill_ms", ("metrics",), "latency.queue_ms and latency.prefill_ms beside it"),
@@ -50,12 +75,50 @@ def next_measurement(found: Sequence[Weighed], values: Values, given: AtHand | N
     if not gains:
         return front[0].page.confirm.measure
     best = next(iter(gains))
-    kind = min(CATALOGUE[best].evidence, key=EFFORT.__getitem__)
+    kind = _cheapest(best)
     beside = [name for name in gains
-              if name != best and kind in CATALOGUE[name].evidence and CATALOGUE[name].group != "ab"]
+              if name != best and kind in CATALOGUE[name].evidence and CATALOGUE[name].group != "ab"
+              and (name in _MORE) == (best in _MORE)]
     named = [text for found in _with_it(best, front, values) for text in found]
     names = [best] if CATALOGUE[best].group == "ab" else [best, *dict.fromkeys([*named, *beside])][:2]
     return f"{_how(names, kind, given)}{_tells(front)}"
+
+
+def settling(found: Sequence[Weighed], values: Values, given: AtHand | None = None) -> str:
+    """What would settle the first hypothesis: its page's measurement, of which only what is not known yet is asked for,
+    with the command where there is one; before it a cause that was seen inside this one. Where all of it is known and
+    settles nothing, what tells it from the others."""
+    page, given = found[0].page, given or AtHand()
+    measure = page.confirm.measure
+    asked = [name for name in _NAMED.findall(measure) if name in CATALOGUE]
+    missing = [name for name in asked if name not in values]
+    if asked and not missing:
+        text = next_measurement(found, values, given)
+    elif 2 * len(missing) < len(asked):
+        text = f"{_how(missing, _cheapest(missing[0]), given)}{_tells(found[:1])}"
+    else:
+        looks = (_by(_cheapest(name), given) for name in missing if not _is_experiment(name) and name not in _MORE)
+        text = _BRACKETS.sub(lambda match: _still_missing(match, values), measure) + next(filter(None, looks), "")
+    first = page.confirm.first(values)
+    return f"{first}. Then: {text[0].lower()}{text[1:]}" if first else text
+
+
+def _still_missing(match: re.Match[str], values: Values) -> str:
+    """` (step.wall_ms, sync.copy_ms)` without what is known; nothing where that is all. Other brackets stay."""
+    known = [name for name in _NAMED.findall(match[0]) if name in values]
+    if not known:
+        return match[0]
+    missing = [name for name in _NAMED.findall(match[0]) if name in CATALOGUE and name not in values]
+    return f" ({', '.join(missing)})" if missing else ""
+
+
+def _cheapest(name: str) -> str:
+    return min(CATALOGUE[name].evidence, key=EFFORT.__getitem__)
+
+
+def _is_experiment(name: str) -> bool:
+    """Whether it takes a change of what runs, and not a look at it."""
+    return CATALOGUE[name].group == "ab" or set(CATALOGUE[name].evidence) <= {"micro", "timers", "bench"}
 
 
 def _first_of_the_steps(values: Values, given: AtHand) -> str:
@@ -75,7 +138,8 @@ def _first_of_the_steps(values: Values, given: AtHand) -> str:
 
 
 def _by(kind: str, given: AtHand) -> str:
-    return f": `{line}`" if (line := given.command(kind)) else ""
+    line = given.command(kind) or (_PROFILED if kind == "trace" else "")
+    return f": `{line}`" if line else ""
 
 
 def _is_begun(missing: str, kinds: Sequence[str], given: AtHand) -> bool:
@@ -94,7 +158,8 @@ def _gains(front: Sequence[Weighed], found: Sequence[Weighed], values: Values) -
     rest = [w for w in found if w.page.id not in {f.page.id for f in front}]
     settling = {name for w in front[:2] for rule in w.page.confirm.any_of for name in rule.signal.names}
     gains: dict[str, float] = {}
-    for name in {name for w in front for name in w.page.names if name not in values}:
+    asked = {name for w in front for name in w.page.names if name not in values}
+    for name in {name for name in asked if _is_its_turn(name, values)} or asked:
         spec = CATALOGUE[name]
         tried = _tried(spec)
         beside = _with_it(name, front, values)
@@ -105,9 +170,15 @@ def _gains(front: Sequence[Weighed], found: Sequence[Weighed], values: Values) -
             leads += [lead for _, lead in outcomes]
         if max(leads) > min(leads):
             gain = settled / len(tried) + 0.05 * min(max(leads) - min(leads), 10.0)
-            effort = min(EFFORT[kind] for kind in spec.evidence) * (1.3 if spec.group == "ab" else 1.0)
+            effort = min(EFFORT[kind] for kind in spec.evidence) * _MORE.get(name, 1.3 if spec.group == "ab" else 1.0)
             gains[name] = gain * (1.5 if name in settling else 1.0) * (1.2 if spec.from_trace else 1.0) / effort
     return dict(sorted(gains.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _is_its_turn(name: str, values: Values) -> bool:
+    """Whether what `_AFTER` puts before it is known."""
+    after = next((others for start, others in _AFTER if name.startswith(start)), None)
+    return after is None or any(known.startswith(after) for known in values)
 
 
 def _outcome(front: Sequence[Weighed], rest: Sequence[Weighed], assumed: Values) -> tuple[float, float]:
@@ -145,7 +216,8 @@ def _how(names: Sequence[str], kind: str, given: AtHand) -> str:
     if CATALOGUE[names[0]].group == "ab":
         change = CATALOGUE[names[0]].meaning
         return f"Compare with one change, same load, both arms repeated: {change[0].lower()}{change[1:]} ({names[0]})"
-    return f"Measure {' and '.join(names)} ({EVIDENCE[kind]}{_by(kind, given)})"
+    beside = next((words for start, words in _BESIDE for name in names if name in _MORE and name.startswith(start)), "")
+    return f"Measure {' and '.join(names)} ({EVIDENCE[kind]}{_by(kind, given)}{beside})"
 
 
 def _tells(front: Sequence[Weighed]) -> str:

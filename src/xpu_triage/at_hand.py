@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from .redact_words import HIDDEN
 from .samples import Telemetry
 from .telemetry.engines import engine_of
 
@@ -39,16 +40,16 @@ _VENDORS: tuple[tuple[str, str], ...] = (
     (r"ixsmi|iluvatar", "iluvatar"))
 """What names of tools, trace formats and what a person typed say of the vendor; the first that fits counts."""
 
-_METRICS: Mapping[str, str] = {
-    "vllm": "http://127.0.0.1:8000/metrics", "sglang": "http://127.0.0.1:30000/metrics",
-    "lmdeploy": "http://127.0.0.1:23333/metrics", "trtllm": "http://127.0.0.1:8000/prometheus/metrics"}
-"""Where an engine serves its metrics by default."""
+ANY_SERVER = "http://HOST:PORT"
+"""Where nobody knows which server it is: no command that reaches another one by mistake."""
+
+_METRICS: Mapping[str, str] = {"trtllm": "/prometheus/metrics"}
+"""Where an engine serves its metrics, where that is not `/metrics`."""
 
 _PROFILER: Mapping[str, str] = {
-    "vllm": "curl -X POST http://127.0.0.1:8000/start_profile; sleep 2; "
-            "curl -X POST http://127.0.0.1:8000/stop_profile",
-    "sglang": "curl -X POST http://127.0.0.1:30000/start_profile -H 'Content-Type: application/json' "
-              """-d '{"num_steps": 10, "with_stack": true}'"""}
+    "vllm": "curl -X POST {server}/start_profile; sleep 2; curl -X POST {server}/stop_profile",
+    "sglang": "curl -X POST {server}/start_profile -H 'Content-Type: application/json' "
+              """-d '{{"num_steps": 10, "with_stack": true}}'"""}
 """The engine's own profiler, where it was started with it (README, "How to get a trace")."""
 
 _ENGINES = ("vllm", "sglang", "lmdeploy", "trtllm", "tgi")
@@ -66,6 +67,9 @@ class AtHand:
     """`vllm`, `sglang`, …; empty likewise."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Signals that the evidence should give and cannot, each with the reason."""
+    server: str = ""
+    """The address of the server that the evidence is of; empty where it is not known, is hidden, or there are
+    several."""
 
     def command(self, kind: str) -> str:
         """How to get evidence of this kind here, ready to paste; empty where that is not known."""
@@ -73,10 +77,10 @@ class AtHand:
             case "smi":
                 return DEVICE_COMMANDS.get(self.vendor, "xpu-triage watch --device auto --out device")
             case "metrics":
-                url = _METRICS.get(self.engine, "http://HOST:PORT/metrics")
+                url = f"{self.server or ANY_SERVER}{_METRICS.get(self.engine, '/metrics')}"
                 return f"for i in 1 2; do curl -s {url} > metrics-$(date -u +%Y%m%dT%H%M%SZ).prom; sleep 30; done"
             case "trace":
-                return _PROFILER.get(self.engine, "")
+                return _PROFILER.get(self.engine, "").format(server=self.server or ANY_SERVER)
             case "stacks":
                 return ("for i in 1 2 3 4 5; do py-spy dump --json --nonblocking --pid PID > stacks-$i.json; sleep 3; "
                         "done")
@@ -85,8 +89,10 @@ class AtHand:
         return ""
 
 
-def at_hand(telemetry: Telemetry, formats: Iterable[str], typed: Iterable[str], unknown: Mapping[str, str]) -> AtHand:
-    """From telemetry, the formats of the traces, and what a person typed of the platform."""
+def at_hand(telemetry: Telemetry, formats: Iterable[str], typed: Iterable[str], unknown: Mapping[str, str],
+            servers: Iterable[str] = ()) -> AtHand:
+    """From telemetry, the formats of the traces, what a person typed of the platform, and the servers that were
+    watched."""
     formats = tuple(formats)
     kinds = {name for name, there in (
         ("smi", any(each.kind == "device" for samples in telemetry.samples for each in samples.series)),
@@ -96,8 +102,9 @@ def at_hand(telemetry: Telemetry, formats: Iterable[str], typed: Iterable[str], 
     words = [*formats, *(samples.tool for samples in telemetry.samples)]
     vendors = set(filter(None, map(_vendor, words))) or set(filter(None, map(_vendor, typed)))
     engines = set(_engines(telemetry)) or {name for name in _ENGINES for text in typed if name in _squeezed(text)}
+    watched = {"" if HIDDEN.search(server) else server for server in servers if server}
     return AtHand(frozenset(kinds), vendors.pop() if len(vendors) == 1 else "",
-                  engines.pop() if len(engines) == 1 else "", unknown)
+                  engines.pop() if len(engines) == 1 else "", unknown, watched.pop() if len(watched) == 1 else "")
 
 
 def _vendor(text: str) -> str:

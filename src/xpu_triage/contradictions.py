@@ -188,7 +188,6 @@ def _latencies(n: Numbers) -> Iterator[Contradiction]:
     yield from _parts_of(n, before, "latency.ttft_ms", "queue, prefill and the time before",
                          max(3 * PART_TOLERANCE, queued))
     yield from _parts_of(n, ["latency.ttft_ms"], "latency.e2e_ms", "latency.ttft_ms", max(PART_TOLERANCE, queued))
-    yield from _parts_of(n, ["latency.itl_max_ms"], "latency.e2e_ms", "latency.itl_max_ms", PART_TOLERANCE)
     for shorter, longer in (("latency.itl_ms", "latency.itl_p99_ms"), ("latency.itl_p99_ms", "latency.itl_max_ms")):
         yield from _parts_of(n, [shorter], longer, shorter, SUM_TOLERANCE)
 

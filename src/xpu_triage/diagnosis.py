@@ -120,8 +120,10 @@ def diagnose(*evidence: str | PathLike[str], progress: Progress | None = None,
     measured = joined((measured, *_derived(signals, lead, shapes, (device, why), gathered, kept, held)))
     signals = Signals((*(lead.signals if lead else ()), *measured.signals, *typed))
     unknown = {**measured.unknown, **(lead.unknown if lead else {})}
-    given = at_hand(gathered, [lead.trace.format] if lead else [], _typed(sheets), unknown)
-    verdict = _since(_told(judge(signals, pages, contradictions(signals), given), lead), held)
+    given = at_hand(gathered, [lead.trace.format] if lead else [], _typed(sheets), unknown,
+                    [read.server for read in sampled if isinstance(read, WatchRecord)])
+    judged = judge(signals, pages, contradictions(signals), given, lead.next if lead else "")
+    verdict = _since(_told(judged, lead), held)
     return Diagnosis(
         verdict=verdict,
         signals=signals,
@@ -190,7 +192,7 @@ class _Traces:
 def _alone(walked: Walk, pages: Sequence[fingerprints.Fingerprint]) -> Verdict:
     """What this trace says by itself."""
     signals = Signals(walked.signals)
-    return _told(judge(signals, pages, contradictions(signals)), walked)
+    return _told(judge(signals, pages, contradictions(signals), capture=walked.next), walked)
 
 
 def _leads(walked: Walk, alone: Verdict) -> tuple[int, bool, bool, float, float]:

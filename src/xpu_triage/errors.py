@@ -35,5 +35,13 @@ class MissingExtra(TriageError):
     """An optional dependency is missing."""
 
     def __init__(self, package: str, extra: str) -> None:
-        todo = f"pip install 'xpu-triage[{extra}]' (in a checkout: pip install -e '.[{extra}]')"
-        super().__init__(f"{package} is not installed", todo=todo)
+        super().__init__(f"{package} is not installed", todo=install(extra))
+
+
+def install(extra: str) -> str:
+    """How to get an extra, in both places where the project may be.
+
+    >>> install("live")
+    "pip install 'xpu-triage[live]' (in a checkout: pip install -e '.[live]')"
+    """
+    return f"pip install 'xpu-triage[{extra}]' (in a checkout: pip install -e '.[{extra}]')"

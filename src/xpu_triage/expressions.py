@@ -8,7 +8,8 @@ A signal that is not there is *unknown*, and unknown propagates: through arithme
 by zero (0 ÷ 0 measures nothing). `and`, `or` and `not` are Kleene's: `false and unknown` is false, `true or
 unknown` is true. Functions:
 
-    known(x, …)       whether all are known; never unknown itself
+    known(x, …)       whether all are known; never unknown itself. Of a signal that a limit withholds a rule about the
+                      same evidence must hold with either answer (`Readings`)
     unless(c)         true where c is false *or unknown*
     first(x, y, …)    the first that is known
     when(c, x)        x where c is true, else unknown
@@ -27,7 +28,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -37,6 +38,33 @@ from .catalogue import CATALOGUE
 Value = float | int | bool | str
 Values = Mapping[str, Value]
 Evaluate = Callable[[Values], Value | None]
+
+
+class Readings(dict[str, Value]):
+    """Signal values without those that a limit of their evidence withholds, and which these are: a withheld figure was
+    measured, and is none that nobody looked for."""
+
+    def __init__(self, values: Values, withheld: Mapping[str, str], evidence: Mapping[str, str],
+                 assumed: frozenset[str] = frozenset()) -> None:
+        super().__init__(values)
+        self.withheld, self.evidence = withheld, evidence
+        """The piece of evidence of each withheld signal, and of each one that is there."""
+        self.assumed = assumed
+        """Withheld signals that `known(…)` takes to be there."""
+
+    def other_answer(self, names: Iterable[str]) -> Readings | None:
+        """The same, with what is withheld from the evidence of `names` taken to be known; None where nothing is."""
+        of = {self.evidence[name] for name in names if name in self.evidence and name in self}
+        assumed = frozenset(name for name, evidence in self.withheld.items() if evidence in of)
+        return Readings(self, self.withheld, self.evidence, assumed) if assumed else None
+
+
+def replaced(values: Values, name: str, value: Value | None) -> Values:
+    """The same values with another one for `name`; without it where that is None."""
+    others = {known: old for known, old in values.items() if known != name}
+    changed = others if value is None else {**others, name: value}
+    return Readings(changed, values.withheld, values.evidence) if isinstance(values, Readings) else changed
+
 
 SPREAD = "ab.spread_fraction"
 DEFAULT_BAND = 0.03
@@ -216,8 +244,17 @@ def _call(node: ast.Call, names: dict[str, None]) -> _Part:
 
 
 def _known(node: ast.Call, names: dict[str, None]) -> _Part:
-    parts = [_part(argument, names) for argument in node.args]
-    return _Part("bool", lambda values: all(part.evaluate(values) is not None for part in parts))
+    parts = []
+    for argument in node.args:
+        reads: dict[str, None] = {}
+        parts.append((_part(argument, reads), frozenset(reads)))
+        names.update(reads)
+
+    def evaluate(values: Values) -> Value | None:
+        assumed = values.assumed if isinstance(values, Readings) else frozenset()
+        return all(part.evaluate(values) is not None or assumed & reads for part, reads in parts)
+
+    return _Part("bool", evaluate)
 
 
 def _unless(node: ast.Call, names: dict[str, None]) -> _Part:

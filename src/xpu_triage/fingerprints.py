@@ -32,6 +32,12 @@ class Confirm:
     """What to do, in words."""
     any_of: tuple[Rule, ...]
     """It is confirmed where one of these holds."""
+    before: tuple[tuple[Expression, str], ...] = ()
+    """What to settle before it, each where its condition is known to hold: a cause that was seen inside this one."""
+
+    def first(self, values: Values) -> str:
+        """The first of `before` that applies; empty where none does."""
+        return next((measure for when, measure in self.before if when.evaluate(values) is True), "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +68,9 @@ class Fingerprint:
     @property
     def names(self) -> frozenset[str]:
         """Every signal that the page reads."""
-        read = [name for rule in (*self.for_, *self.against, *self.confirm.any_of) for name in rule.names]
+        rules_ = (*self.for_, *self.against, *self.confirm.any_of)
+        read = [name for rule in rules_ for name in (*rule.names, *rule.told)]
+        read += [name for when, _ in self.confirm.before for name in when.names]
         return frozenset((*read, *(name for group in self.needs for name in group),
                           *(name for expression in self.share for name in expression.names)))
 
@@ -143,9 +151,17 @@ def _rules(raw: Mapping[str, Any], key: str) -> tuple[Rule, ...]:
 
 
 def _confirm(raw: Any) -> Confirm:
-    if not isinstance(raw, Mapping) or set(raw) != {"measure", "any_of"}:
-        raise ValueError("confirm has two parts, measure and any_of")
-    return Confirm(_text(raw, "measure"), _rules(raw, "any_of"))
+    if not isinstance(raw, Mapping) or set(raw) - {"before"} != {"measure", "any_of"}:
+        raise ValueError("confirm has two parts, measure and any_of, and may have a third, before")
+    return Confirm(_text(raw, "measure"), _rules(raw, "any_of"), tuple(map(_before, raw.get("before", ()))))
+
+
+def _before(raw: Any) -> tuple[Expression, str]:
+    if not isinstance(raw, Mapping) or set(raw) != {"when", "measure"}:
+        raise ValueError("what comes before has two parts, when and measure")
+    if (when := rules.condition(raw["when"])) is None:
+        raise ValueError("what comes before needs its condition")
+    return when, _text(raw, "measure")
 
 
 def _alternatives(need: str) -> tuple[str, ...]:

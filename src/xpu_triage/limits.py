@@ -12,7 +12,7 @@ from typing import Any
 from . import plain_yaml, rules
 from .catalogue import CATALOGUE
 from .errors import TriageError
-from .expressions import Expression, Value
+from .expressions import Expression, Readings
 from .fingerprints import split
 from .resources import shipped
 from .signals import Signals
@@ -41,8 +41,8 @@ def load(path: Path | None = None) -> tuple[Limit, ...]:
         raise TriageError(f"front matter: {error}", where=path) from None
 
 
-def applied(signals: Signals, limits: tuple[Limit, ...]) -> tuple[dict[str, Value], tuple[Limit, ...]]:
-    """Values of `signals` without those that say nothing, and the limits that took them.
+def applied(signals: Signals, limits: tuple[Limit, ...]) -> tuple[Readings, tuple[Limit, ...]]:
+    """Values of `signals` without those that say nothing, which it remembers, and the limits that took them.
 
     A limit takes signals only of the evidence that it speaks of: a hidden trace does not silence the SMI beside it.
     """
@@ -52,7 +52,9 @@ def applied(signals: Signals, limits: tuple[Limit, ...]) -> tuple[dict[str, Valu
     for limit in found:
         sources = {signals[name].source for name in limit.when.names if name in signals}
         withheld |= {name for name in limit.withhold if name in signals and signals[name].source in sources}
-    return {name: value for name, value in values.items() if name not in withheld}, found
+    evidence = {name: signals[name].source for name in signals}
+    kept = {name: value for name, value in values.items() if name not in withheld}
+    return Readings(kept, {name: evidence[name] for name in withheld}, evidence), found
 
 
 def _limit(raw: Any) -> Limit:

@@ -85,6 +85,8 @@ _KINDS = tuple((kind, re.compile(rf"(?:.*_)?{keys}")) for kind, keys in (
     ("host", known.HOST_KEYS), ("user", known.USER_KEYS), ("path", known.PATH_KEYS)))
 _SAID = re.compile(known.SAID_KEYS, re.IGNORECASE)
 _TELLING = re.compile(r"(?=.*[A-Za-z])(?=.*[\d.-]).{4,80}", re.DOTALL)
+_PARTS = re.compile(r"(?=.*[A-Za-z])(?=.*[\d.-]).{5,}", re.DOTALL)
+"""A name that no ordinary word is: taken out also where it is a part of a longer one (`job-gpu-a17`)."""
 
 
 class Redactor:
@@ -200,8 +202,12 @@ class Redactor:
         return self._words.sub(lambda match: self._named(self._bare[match[0].lower()], match[0]), text)
 
     def _look_for_words(self) -> None:
-        words = "|".join(re.escape(name) for name in sorted(self._bare, key=len, reverse=True))
-        self._words = re.compile(rf"(?i)(?<![A-Za-z0-9_.-])(?:{words})(?![A-Za-z0-9_-]|\"\s*:)") if words else None
+        longest = sorted(self._bare, key=len, reverse=True)
+        words = "|".join(map(re.escape, longest))
+        inside = "|".join(re.escape(name) for name in longest if _PARTS.fullmatch(name))
+        self._words = re.compile(
+            rf"(?i)(?<![A-Za-z0-9_.-])(?:{words})(?![A-Za-z0-9_-]|\"\s*:)"
+            rf"|(?<![A-Za-z0-9])(?:{inside or '(?!)'})(?![A-Za-z0-9])") if words else None
 
     def _named(self, kind: str, name: str) -> str:
         if _HIDDEN.fullmatch(name) or name.lower() in known.HERE:

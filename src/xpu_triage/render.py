@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
+from typing import Any, TextIO, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -15,6 +18,7 @@ from rich.text import Text
 from . import render_evidence, render_telemetry
 from .diagnosis import Diagnosis
 from .fingerprints import Fingerprint
+from .pipes import columns
 from .render_lines import folded, hanging, item, listed
 from .signals import Signals
 from .steps.results import Finding, Walk
@@ -23,17 +27,35 @@ from .units import show
 from .verdict import NOTHING_SPEAKS, Hypothesis, Level, RuledOut
 from .words import ABOUT_WORDS, CAUSE_WORDS
 
-WIDTH_WITHOUT_TERMINAL = 100
 SHOWN_HYPOTHESES = 3
 SHOWN_LEVELS = 7
 SHOWN_NOTES = 2
+_END_SPACES = re.compile(r"[ \t]+(?=\n)")
+_FENCE = re.compile(r"^( *)```\w*\n(.*?)^\1```[ \t]*\n?", re.MULTILINE | re.DOTALL)
+
 COLOURS = {Level.CONFIRMED: "red", Level.PROBABLE: "yellow", Level.NOT_ENOUGH: "cyan"}
 
 
 def console() -> Console:
-    """A console for stdout; a fixed width where it is no terminal, so that output can be compared."""
+    """A console for stdout. Where it is no terminal its width is that of `pipes.columns`, the same everywhere unless
+    COLUMNS is set, and no line ends in spaces: so output can be compared."""
     out = _Out(highlight=False)
-    return out if out.is_terminal else _Out(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    return out if out.is_terminal else _Out(highlight=False, width=columns(), file=cast(TextIO, _Stripped(sys.stdout)))
+
+
+class _Stripped:
+    """A text file that is written to without the spaces at the ends of lines. What is printed comes whole lines at a
+    time."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        self._file.write(_END_SPACES.sub("", text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 class _Out(Console):
@@ -214,8 +236,9 @@ def _bisection(finding: Finding | None, walked: Walk) -> Iterator[RenderableType
         yield Text(f"  step now {finding.step_ms:,.2f} ms, without it {finding.step_without_ms:,.2f} ms")
     for other in walked.findings:
         if other is not finding:  # the second finding is always shown
-            yield Text(f"  next: {_percent(other.total_share)} {ABOUT_WORDS.get(other.about, other.about)}: "
-                       f"{shorten(clean(other.name), 60)}")
+            # without a path and not spread: nothing is to blame, and the name says the cause once more
+            name = f": {shorten(clean(other.name), 60)}" if other.path or other.spread else ""
+            yield Text(f"  next: {_percent(other.total_share)} {ABOUT_WORDS.get(other.about, other.about)}{name}")
             break
     else:
         for name, share in finding.others[:1]:
@@ -229,8 +252,8 @@ def _always_asked(signals: Signals) -> Iterator[RenderableType]:
                    f"{_percent(float(share))} of the window")
     if (count := signals.value("sync.per_step")) is not None:
         gain = signals.value("sync.gain_bound_fraction")
-        most = "" if gain is None else f"; without them at most {_percent(float(gain))} of the window less"
-        yield Text(f"host waits for the device: {float(count):,.1f} a step{most}")
+        most = "" if gain is None else f"; without that it is at most {_percent(float(gain))} shorter"
+        yield Text(f"the host waits for the device {float(count):,.1f} times a step{most}")
 
 
 def _hypothesis(hypothesis: Hypothesis) -> Iterator[RenderableType]:
@@ -271,7 +294,15 @@ def print_list(pages: Sequence[Fingerprint], out: Console | None = None) -> None
 
 
 def print_page(page: Fingerprint, out: Console | None = None) -> None:
-    """One fingerprint's page, as people read it."""
+    """One fingerprint's page, as people read it. Code stands as it is written, however wide: it is there to be
+    pasted."""
     from rich.markdown import Markdown  # slow to import, and needed here alone
 
-    (out or console()).print(Padding(Markdown(page.body), (0, 1)))
+    out = out or console()
+    after = 0
+    for fence in _FENCE.finditer(page.body):
+        out.print(Padding(Markdown(page.body[after:fence.start()]), (0, 1)))
+        code = "".join(line.removeprefix(fence[1]) for line in fence[2].splitlines(keepends=True))
+        out.print(Text(f"\n{code}", style="cyan"), soft_wrap=True)
+        after = fence.end()
+    out.print(Padding(Markdown(page.body[after:]), (0, 1)))

@@ -20,12 +20,12 @@ from typing import Any
 
 from . import expressions
 from .catalogue import CATALOGUE
-from .expressions import BadExpression, Expression, Value, Values
+from .expressions import BadExpression, Expression, Readings, Value, Values
 from .units import figure, show
 
 MAX_WEIGHT = 12.0
 _KEYS = {"signal", "comparison", "threshold", "weight", "given", "says", "source", "decisive"}
-_PLACE = re.compile(r"\{([\w.]+)\|([^{}]*)\}")
+_PLACE = re.compile(r"\{([\w.]+(?:\|[\w.]+)*)\|([^{}|]*)\}")
 _FIRST = re.compile(r"first\(([^()]*)\)")
 _SYMBOLS = {">=": "≥", "<=": "≤", "==": "=", "!=": "≠"}
 
@@ -42,7 +42,8 @@ class Rule:
     given: Expression | None
     """Where this is not known to hold, the rule says nothing."""
     says: str
-    """Words for the reader. `{kernel.top_name|one kernel}` stands for the text of that signal, or for the words."""
+    """Words for the reader. `{kernel.top_name|one kernel}` stands for the text of that signal, or for the words; of
+    several signals before the words the first that is known counts."""
     source: str
     decisive: bool
 
@@ -52,9 +53,14 @@ class Rule:
         given = self.given.names if self.given else ()
         return tuple(dict.fromkeys((*self.signal.names, *given, *self.weight.names)))
 
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Every signal whose text it tells."""
+        return _named(self.says)
+
     def holds(self, values: Values) -> bool | None:
         """Whether it holds; None where it is unknown or does not apply."""
-        if self.given is not None and self.given.evaluate(values) is not True:
+        if not self._applies(values):
             return None
         value = self.signal.evaluate(values)
         if value is None:
@@ -63,6 +69,17 @@ class Rule:
             found = any(expressions.contains(str(value), text) for text in self.threshold)
             return found if self.comparison == "contains" else not found
         return expressions.COMPARISONS[self.comparison](value, self.threshold)
+
+    def _applies(self, values: Values) -> bool:
+        """Whether `given` is known to hold. What a limit withholds is neither known nor unmeasured, so that a rule on
+        the same evidence applies only where it would either way: what stands in for a figure that nobody took does not
+        stand in for one that cannot be believed. Other evidence stands in for both."""
+        if self.given is None:
+            return True
+        if self.given.evaluate(values) is not True:
+            return False
+        other = values.other_answer(self.signal.names) if isinstance(values, Readings) else None
+        return other is None or self.given.evaluate(other) is True
 
     def worth(self, values: Values) -> float:
         """The weight, 0 where an expression for it is unknown."""
@@ -76,7 +93,10 @@ class Rule:
 
     def words(self, values: Values) -> str:
         """What it says, with the texts of the signals in place."""
-        return _PLACE.sub(lambda match: show(values[match[1]], "text") if match[1] in values else match[2], self.says)
+        def known(match: re.Match[str]) -> str:
+            return next((show(values[name], "text") for name in match[1].split("|") if name in values), match[2])
+
+        return _PLACE.sub(known, self.says)
 
     def text(self, values: Values) -> str:
         """The rule with its values, ready to print: `idle.host_op_fraction 0.95 ≥ 0.15: the host …`."""
@@ -112,11 +132,20 @@ def from_page(raw: Any) -> Rule:
     weight = expressions.parse(str(raw["weight"]))
     if weight.kind != "number":
         raise BadExpression(f"{weight.text!r} is no weight")
-    for name, _ in _PLACE.findall(str(raw["says"])):
+    for name in _named(str(raw["says"])):
         if name not in CATALOGUE or CATALOGUE[name].unit != "text":
             raise ValueError(f"says: {name!r} is not a signal with a text")
     return Rule(signal, raw["comparison"], _threshold(signal, raw["comparison"], raw["threshold"]), weight,
                 condition(raw.get("given")), str(raw["says"]), str(raw["source"]), bool(raw.get("decisive", False)))
+
+
+def _named(says: str) -> tuple[str, ...]:
+    """The signals whose texts stand in the words.
+
+    >>> _named("in {idle.host_op|something}, by {kernel.top_compute_name|kernel.top_name|one kernel}")
+    ('idle.host_op', 'kernel.top_compute_name', 'kernel.top_name')
+    """
+    return tuple(name for names, _ in _PLACE.findall(says) for name in names.split("|"))
 
 
 def condition(raw: Any) -> Expression | None:

@@ -17,7 +17,8 @@ from .baseline.records import BenchRecord
 Floats = NDArray[np.float64]
 
 MAX_READINGS = 5_000_000
-"""Readings of one file that are kept; a reader that meets more stops there and says so in `notes`."""
+"""Readings of one file that are kept; a reader that meets more stops there, that of logs keeps the end, and says so in
+`notes`."""
 
 QUANTITIES: dict[str, str] = {
     # device

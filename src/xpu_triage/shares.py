@@ -22,6 +22,9 @@ WHOLES: Mapping[str, str] = {
 }
 """By the signal that is divided by."""
 
+DIVIDED: Mapping[str, str] = {"serving.queued_fraction": "latency.ttft_ms"}
+"""Shares that are measured as such, and what they were divided by."""
+
 COMPARED = "the time that the comparison measures"
 """Of a share that one change saved: of the step or of the latency, whichever was compared."""
 
@@ -35,6 +38,8 @@ def whole_of(share: Expression, values: Values) -> str:
     Raises `KeyError` for a divisor that WHOLES does not name."""
     if divisors := _DIVISOR.findall(share.text):
         return WHOLES[divisors[-1]]
+    if share.text in DIVIDED:
+        return WHOLES[DIVIDED[share.text]]
     if _SAVED.fullmatch(share.text):
         return COMPARED
     return CAPTURE if values.get("step.method") == "window" else STEP

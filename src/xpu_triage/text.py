@@ -25,11 +25,28 @@ def _written_out(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
+_PLACE = re.compile(r"/?[^/\s]*\.py(\(\d+\)|:\d+)")
+"""A Python file with a line, as a profiler and as a traceback write it."""
+
+
 def shorten(text: str, width: int) -> str:
-    """`text` cut in its middle to at most `width` characters: both ends of a kernel name tell something."""
+    """`text` cut in its middle to at most `width` characters: both ends of a kernel name tell something. A Python file
+    with a line stays whole as long as there is room for it: what lies before the file's name goes first.
+
+    >>> shorten("site/models/video/image_processing.py(178): preprocess", 48)
+    'site/model…/image_processing.py(178): preprocess'
+    """
     if len(text) <= width:
         return text
     head = (width - 1) * 2 // 3
+    *_, place = (None, *_PLACE.finditer(text))
+    if place is not None and head < place.end() and place.start() < len(text) - (width - 1 - head):
+        file, after = place[0].removeprefix("/"), text[place.end():]
+        if len(file) >= width:
+            return f"…{file[len(file) - (width - 1):]}"
+        if len(place[0] + after) >= width:
+            return f"{file}{after}"[:width - 1] + "…"
+        head = width - 1 - len(place[0] + after)
     return f"{text[:head]}…{text[len(text) - (width - 1 - head):]}"
 
 

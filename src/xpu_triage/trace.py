@@ -67,6 +67,10 @@ class Exchange(NamedTuple):
     """The process group's name: the same on all its ranks."""
     elements: int
     """That this rank puts in; -1 where it does not say."""
+    size: int = 0
+    """How many ranks the group has; 0 where it does not say."""
+    what: str = ""
+    """What it does, which its kernel's name may not tell: `alltoallv` by a kernel that sends and receives."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +110,8 @@ class Trace:
     in order of time. Idle time then has no cause that could be named."""
     meta: dict[str, Any] = field(default_factory=dict)
     """The capture's own words about itself (device properties, rank, world size), as found."""
+    steps: tuple[tuple[str, int, int], ...] = ()
+    """Name, first start and last end (ns) of steps that a table of device work lists, where no row marks them."""
     exchange: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     """Index into `exchanges`, -1 on rows that are no collective or do not tell; empty where no row tells."""
     exchanges: tuple[Exchange, ...] = ()

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from . import limits as limits_page
-from .advice import next_measurement
+from .advice import next_measurement, settling
 from .at_hand import AtHand
-from .expressions import Values
+from .expressions import Values, replaced
 from .fingerprints import Fingerprint
 from .limits import Limit
 from .rules import Rule
@@ -109,10 +109,11 @@ class Verdict:
 
 def judge(
     signals: Signals, pages: Sequence[Fingerprint], contradictions: Sequence[Contradiction] = (),
-    given: AtHand | None = None,
+    given: AtHand | None = None, capture: str = "",
 ) -> Verdict:
     """Hold every page against the signals and say what it is, how sure, and what to do next. `given` puts the next
-    measurement into the words of the platform; it changes nothing else."""
+    measurement into the words of the platform; it changes nothing else. `capture`: what a capture that lacks the
+    device's work asks for, said in place of the limits' own next."""
     values, applied = limits_page.applied(signals, limits_page.load())
     found = ranked(pages, values)
     conflicts = _settled_twice(found)
@@ -121,13 +122,14 @@ def judge(
         level, id_, title, fix, verify = Level.NOT_ENOUGH, None, "Not enough evidence to name a cause", "", ""
         summary = _why_not(found, applied, disputed)
         next_ = (f"Measure again the figures that contradict each other: {', '.join(disputed)}." if disputed else
-                 " ".join(limit.next for limit in applied) or next_measurement(found, values, given))
+                 (applied and capture) or " ".join(limit.next for limit in applied)
+                 or next_measurement(found, values, given))
     else:
         page = found[0].page
         level = Level.CONFIRMED if found[0].confirmed_by and not conflicts else Level.PROBABLE
         id_, title, fix, verify = page.id, page.title, page.fix, page.verify
         summary = _what(found, applied)
-        next_ = page.confirm.measure
+        next_ = settling(found, values, given)
         if found[0].confirmed_by:
             next_ = f"{_FIRST_ACTION.split(page.fix, maxsplit=1)[0]}. Then prove it: {page.verify}"
     return Verdict(level, id_, title, summary, next_, tuple(_hypothesis(weighed) for weighed in found),
@@ -162,8 +164,7 @@ def _holds(first: Weighed, pages: Sequence[Fingerprint], values: Values, contrad
     for name, repaired in contradiction.repairs.items():
         if name not in values:
             continue
-        others = {known: value for known, value in values.items() if known != name}
-        again = ranked(pages, others if repaired is None else {**others, name: repaired})
+        again = ranked(pages, replaced(values, name, repaired))
         if not stands_out(again) or again[0].page.id != first.page.id:
             return False
     return True

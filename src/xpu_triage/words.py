@@ -9,7 +9,7 @@ CAUSE_WORDS = {
     Cause.TURNAROUND: "the device's own turnaround",
     Cause.PROFILER: "the profiler's overhead",
     Cause.FIRST_USE: "first use: module load, allocation, compilation",
-    Cause.PEER_WAIT: "waiting for another rank",
+    Cause.PEER_WAIT: "waiting for another rank or device",
     Cause.NO_WORK: "nothing to do",
     Cause.UNRECORDED: "host not recorded",
     Cause.HOST_OP: "host busy with work that launches nothing",

@@ -6,15 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from baseline_runs import Paper, record_of
 from xpu_triage.baseline.compare import State, compare
 from xpu_triage.baseline.course import course
 from xpu_triage.baseline.dimension import Kind, dimension
 from xpu_triage.baseline.loads import unlike
-from xpu_triage.baseline.records import BenchRecord, Requests, units_doubted
+from xpu_triage.baseline.records import BenchRecord, Requests
 from xpu_triage.baseline.store import Baseline, baseline
 from xpu_triage.errors import UnusableInput
 
@@ -190,34 +188,3 @@ def test_slower_tokens_beside_a_noisy_first_token_that_did_not_move_are_decode()
                                                 e2e_ms=late + record.requests.tpot_ms * times * 31))
 
     assert dimension(compare(one(noisy(1, 1.0)), one(noisy(1, 2.0)))).kind is Kind.DECODE
-
-
-# ---- units
-
-
-def test_durations_in_seconds_under_a_name_in_ms_are_refused():
-    """200 requests of 0.51 in 25.5 s: 4 in flight if that is s, 0.004 if it is ms."""
-    good = run(n=200)
-    assert units_doubted(good) == ""
-    wrong = replace(good, latencies={name: replace(stat, mean=stat.mean / 1000)
-                                     for name, stat in good.latencies.items()}, requests=None)
-    assert "units contradict each other: 200 requests" in units_doubted(wrong)
-    with pytest.raises(UnusableInput, match="units contradict"):
-        baseline([wrong])
-    assert units_doubted(replace(wrong, latencies={"e2e": wrong.stat("e2e")}, concurrency=None)) == "", (
-        "nothing to hold it against")
-
-
-def test_requests_that_take_longer_than_their_run_are_of_another_unit_whatever_the_load():
-    """200 requests of 510 ms in 25.5 s. In µs they would be 510,000 ms: 4,000 in flight of 200."""
-    bare = replace(run(n=200), concurrency=None, requests=None)
-    bare = replace(bare, latencies={"e2e": bare.stat("e2e")})
-    assert units_doubted(bare) == ""
-    wrong = replace(bare, latencies={"e2e": replace(bare.stat("e2e"), mean=bare.stat("e2e").mean * 1000)})
-    assert "there were no more than those" in units_doubted(wrong)
-
-
-@given(st.floats(0.02, 50))
-def test_waits_between_requests_are_no_wrong_unit(factor):
-    good = run(n=200)
-    assert units_doubted(replace(good, duration_s=good.duration_s * factor)) == ""

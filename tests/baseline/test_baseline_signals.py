@@ -86,6 +86,35 @@ def test_gaps_a_token_from_counts_or_from_means_where_requests_are_missing() -> 
     assert gaps_a_token(record()) is None
 
 
+def bursts(of: int, token_ms: float = 30.0) -> Requests:
+    """97 tokens a request, which leave a buffer `of` at a time: one gap of their time, then hardly any."""
+    gaps = np.array([token_ms * of if j % of == of - 1 else 0.02 for j in range(96)])
+    e2e = 100 + gaps.sum()
+    return Requests(ttft_ms=np.full(20, 100.0), e2e_ms=np.full(20, e2e), tpot_ms=np.full(20, gaps.mean()),
+                    prompt_tokens=np.full(20, 64.0), output_tokens=np.full(20, 97.0), start_s=np.linspace(0, 1, 20),
+                    itl_ms=(gaps,) * 20)
+
+
+@pytest.mark.parametrize("of", [3, 16])
+def test_a_stream_that_comes_in_bursts_says_nothing_of_the_gaps_between_tokens(of: int) -> None:
+    measured = measure([made_of(bursts(of), output_tokens_per_s=31.0)])
+    found = {signal.name: signal.value for signal in measured.signals}
+    assert found["latency.itl_ms"] == pytest.approx(30, rel=0.01)         # (96 ÷ of × 30 × of) ÷ 96
+    for name in ("latency.itl_p99_ms", "latency.itl_max_ms", "client.frame_interval_ms"):
+        assert name not in found
+        assert "the time between two bursts" in measured.unknown[name]
+    assert any("buffered on the way" in note for note in measured.notes)
+
+
+def test_even_steps_with_long_stalls_between_are_no_bursts() -> None:
+    """Of 96 gaps four last 5 s, so that a token takes 237 ms on average: the usual one still takes its 30."""
+    gaps = np.array([5000.0 if j % 24 == 23 else 30.0 for j in range(96)])
+    stalled = bursts(1)
+    stalled = replace(stalled, itl_ms=(gaps,) * 20, tpot_ms=np.full(20, gaps.mean()),
+                      e2e_ms=np.full(20, 100 + gaps.sum()))
+    assert values(made_of(stalled))["latency.itl_max_ms"] == 5000
+
+
 def test_few_gaps_have_no_99th_percentile() -> None:
     measured = measure([made_of(run_of(24))])                       # 96 gaps
     assert measured.unknown["latency.itl_p99_ms"] == "96 gaps are too few for a 99th percentile"

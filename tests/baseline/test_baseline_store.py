@@ -176,7 +176,8 @@ figures = st.one_of(st.just(NAN), st.floats(0.001, 1e6))
 @given(rows=st.lists(st.tuples(figures, figures, st.lists(st.floats(0, 1e4), max_size=3)), min_size=1, max_size=5))
 def test_any_requests_come_back_to_a_microsecond(rows: list[tuple[float, float, list[float]]],
                                                  tmp_path_factory: pytest.TempPathFactory) -> None:
-    ttft, e2e = (np.array([row[i] for row in rows], dtype=float) for i in (0, 1))
+    ttft, after = (np.array([row[i] for row in rows], dtype=float) for i in (0, 1))
+    e2e = ttft + after  # a request that ends before its first token is refused
     blank = np.full(len(rows), NAN)
     kept = record(requests=Requests(ttft, e2e, blank, blank, blank, blank,
                                     tuple(np.array(row[2], dtype=float) for row in rows)))

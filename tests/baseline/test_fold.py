@@ -11,7 +11,7 @@ from xpu_triage.baseline import signals as bench
 from xpu_triage.baseline.against import against
 from xpu_triage.baseline.fold import REFERENCE, fold
 from xpu_triage.baseline.records import BenchRecord, Environment, Stat
-from xpu_triage.baseline.slowdown import LEAST, MOST
+from xpu_triage.baseline.slowdown import LEAST, MOST, TAIL
 from xpu_triage.baseline.store import Baseline, baseline
 from xpu_triage.signals import Signal, Signals
 
@@ -104,7 +104,7 @@ def test_what_a_person_typed_stays_and_a_difference_is_said():
     typed = Signals([*given(**NOW).values(), Signal(REFERENCE, 700.0, "typed")])
     measured = fold(KEPT, typed)
     assert measured.signals == ()
-    assert set(measured.unknown) == {LEAST, MOST}, "nothing of a load generator to compare"
+    assert set(measured.unknown) == {LEAST, MOST, TAIL}, "nothing of a load generator to compare"
     assert any("stays as given, 700 tokens/s; the baseline has 400 tokens/s" in note for note in measured.notes)
     near = fold(KEPT, Signals([*given(**NOW).values(), Signal(REFERENCE, 410.0, "typed")]))
     assert not any("stays as given" in note for note in near.notes)
@@ -181,7 +181,7 @@ def test_runs_whose_first_token_is_surely_later_at_the_same_rate_say_so_by_a_sig
     """64 tokens of 8 ms: 400 ms more to the first token would be seen in the rate, of 2,048 tokens they are 2 %. 16 to
     416 ms, × 26: the rate is as it was, and it may stand beside a figure that speaks against an all-clear."""
     found = values(folded(Paper(), Paper(fixed=412.0), ((1,), (128,), (2048,))))
-    assert set(found) == {REFERENCE, LEAST, MOST}
+    assert set(found) == {REFERENCE, LEAST, MOST, TAIL}
     assert 20 < found[LEAST] < 26 < found[MOST]
 
 
@@ -243,14 +243,14 @@ def test_runs_of_several_loads_are_compared_and_the_dimension_is_said():
                for note in measured.notes)
     assert any(note.startswith("at concurrency 8, prompt 2,048, output 64, now ÷ baseline: ttft × ")
                for note in measured.notes)
-    assert [signal.name for signal in measured.signals] == [LEAST, MOST, REFERENCE]
+    assert [signal.name for signal in measured.signals] == [LEAST, MOST, TAIL, REFERENCE]
 
 
 def test_the_same_server_twice_is_no_regression_and_keeps_its_reference():
     measured = folded(Paper(), Paper(), GRID)
     assert any("No regression found" in note for note in measured.notes)
     found = values(measured)
-    assert set(found) == {REFERENCE, LEAST, MOST}
+    assert set(found) == {REFERENCE, LEAST, MOST, TAIL}
     assert found[LEAST] == 1
     assert 1 < found[MOST] < 1.15
 

@@ -84,7 +84,10 @@ def test_one_outlier_among_200_is_no_tail():
     found = compare(one(run(1)), one(new))
     assert found.entry(found.cells[0], "ttft_tail").state is State.UNCLEAR
     assert dimension(found).exit_code == 0
-    assert "may be 2 times as slow unseen (ttft_tail" in dimension(found).text
+    entry = found.entry(found.cells[0], "ttft_tail")
+    assert f"× {entry.ratio:.2f} (99 % within {entry.low:.2f} to {entry.high:.2f})" in dimension(found).text
+    assert "1 of 200 requests waited more than 1 s for the first token" in dimension(found).text
+    assert "may be chance (p = 0.5, Fisher)" in dimension(found).text
 
 
 def test_few_requests_have_no_tail():

@@ -250,7 +250,7 @@ def test_damage_is_said_in_the_headline(capsys, trace):
 def test_a_proof_that_nothing_falls_back_can_be_read_in_the_terminal(capsys, root):
     _, out, _ = run(capsys, "diagnose", root / "playbook/incidents/p800-exponential-fallback/fixed.json.gz")
     assert "operators on a CPU: none, 0.0 % of the window" in out
-    assert "host waits for the device: 1.0 a step" in out
+    assert "the host waits for the device 1.0 times a step" in out
 
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x1b]0;owned\x07\nnext line [bold]x[/bold] $\\frac{1}{0}$ \u202e"

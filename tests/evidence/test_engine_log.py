@@ -82,6 +82,45 @@ def test_periodic_lines_old_and_new(tmp_path: Path, line: str, expected: dict[st
         assert np.isnan(read[name]), name
 
 
+@pytest.mark.parametrize("line", [
+    "INFO 08-04 20:51:08 [metrics.py:120] SpecDecoding metrics: Mean acceptance length: 3.49, Accepted throughput: "
+    "0.12 tokens/s, Drafted throughput: 0.34 tokens/s, Accepted: 92 tokens, Drafted: 259 tokens",
+    "INFO 12-16 16:46:04 metrics.py:482] Speculative metrics: Draft acceptance rate: 0.797, System efficiency: 0.640"])
+def test_drafted_tokens_are_a_fact_of_the_log(tmp_path: Path, line: str) -> None:
+    assert facts(log_of(tmp_path, line), "serving.speculation") == ["true"]
+    assert not facts(log_of(tmp_path, "INFO 12-16 16:46:04 [a.py:1] prompt: " + line), "serving.speculation")
+
+
+def test_of_a_log_that_holds_too_much_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of both kinds, and facts between them: the last figures are there, of every table as far back."""
+    monkeypatch.setattr(engine_log, "MAX_READINGS", 1000)
+    lines = []
+    for i in range(500):
+        at = f"INFO 11-29 10:{i // 60:02}:{i % 60:02} [a.py:1] "
+        lines.append(at + DETAIL.format(i, 0, 0, 4, 4, "10"))
+        lines.append(f"{at}Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: {i}.0 "
+                     "tokens/s, Running: 4 reqs, Waiting: 0 reqs")
+    log = log_of(tmp_path, "INFO 11-29 10:00:00 [c.py:4] Automatically detected platform cuda.", *lines)
+    index, rate = log.iterations["index"], log.stats["decode_tokens_per_s"]
+    assert (index[-1], rate[-1]) == (499, 499)
+    assert np.diff(index).tolist() == [1] * (len(index) - 1)
+    assert np.diff(rate).tolist() == [1] * (len(rate) - 1)
+    assert abs(index[0] - rate[0]) <= 1
+    columns = len(engine_log.ITERATION_COLUMNS) * len(index) + len(engine_log.STATS_COLUMNS) * len(rate)
+    assert 700 < columns < 1000
+    assert facts(log, "log.backend") == ["cuda"]
+    left = int(re.findall(r"those of the first ([\d,]+) lines are left out", log.notes[-1])[0].replace(",", ""))
+    assert left == 1 + 2 * int(index[0]) - (rate[0] < index[0])
+    assert log.lines == 1001
+
+
+def test_a_log_that_fits_is_whole(tmp_path: Path) -> None:
+    log = log_of(tmp_path, *(f"INFO 11-29 10:00:{i:02} [a.py:1] " + DETAIL.format(i, 0, 0, 4, 4, "10")
+                             for i in range(60)))
+    assert len(log.iterations["index"]) == 60
+    assert log.notes == ()
+
+
 def test_the_cache_named_after_the_cpu_names_the_backend_but_swap_space_does_not(tmp_path: Path) -> None:
     line = "INFO 12-31 08:30:11 [x.py:1] Avg prompt throughput: 0 tokens/s, Avg generation throughput: 1 tokens/s, "
     assert facts(log_of(tmp_path, line + "CPU KV cache usage: 1.0%"), "log.backend") == ["cpu"]

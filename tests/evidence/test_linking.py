@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kineto_files import Reading, kernel, row_named, span
+from kineto_files import Event, Reading, kernel, row_named, span
 from xpu_triage.evidence.linking import blocking_calls, launches
-from xpu_triage.trace import BEFORE_CAPTURE, NOT_LINKED, Kind
+from xpu_triage.trace import BEFORE_CAPTURE, NOT_LINKED, Kind, Trace
 
 OP, CALL, WORK, COPY = Kind.HOST_OP, Kind.RUNTIME, Kind.KERNEL, Kind.COPY
 
@@ -58,6 +58,34 @@ def test_two_ranks_in_one_file_keep_to_their_own_ids() -> None:
         if rows[row][0] == WORK:
             assert rows[call][2] == rows[row][2]
             assert rows[call][3] == rows[row][3]
+
+
+def merged(mark: str) -> list[Event]:
+    """Captures of two ranks in one file, both of which count from 1. Rank 0's work starts 20 µs after its own calls and
+    5 after those of rank 1: by the time between them it would be rank 1's."""
+    rows: list[Event] = []
+    for i in range(1, 6):
+        for rank, (call, work) in enumerate(((0, 20), (15, 25))):
+            before = mark.format(rank)
+            pid = f"{before}{70 + rank}"
+            rows += [span("cuda_runtime", f"launch {rank}", 100 * i + call, 1, pid=pid, correlation=i),
+                     kernel(f"gemm {rank}", 100 * i + work, 3, device=f"{before}{rank}", correlation=i)]
+    return rows
+
+
+def linked(trace: Trace) -> set[tuple[str, str]]:
+    return {(trace.name_of(row), trace.name_of(int(trace.launch[row])))
+            for row in np.flatnonzero(trace.on_device).tolist()}
+
+
+def test_in_merged_captures_the_ranks_mark_before_the_pids_tells_whose_call_it_was(reading: Reading) -> None:
+    assert linked(reading(*merged("[TP{:02d}] "))) == {("gemm 0", "launch 0"), ("gemm 1", "launch 1")}
+
+
+def test_without_such_marks_or_with_some_the_time_between_tells(reading: Reading) -> None:
+    assert ("gemm 0", "launch 1") in linked(reading(*merged("")))
+    unmarked = span("cuda_runtime", "cudaMalloc", 1, 1, pid=9)
+    assert ("gemm 0", "launch 1") in linked(reading(unmarked, *merged("[TP{:02d}] ")))
 
 
 def test_one_process_may_drive_several_devices() -> None:

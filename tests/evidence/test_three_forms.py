@@ -27,8 +27,8 @@ CORES = {"kernel.top_core"}
 FRAMES = {"warmup.compiles", "host.top_op"}
 """Nsight Systems records no Python frames: what Python compiles, and which of its functions works, is not seen."""
 
-DIRECTIONS = {"fallback.op", "fallback.fraction", "sync.copy_ms"}
-"""Level1 does not say where a copy goes: a fallback's copies cannot be told from others."""
+DIRECTIONS = {"fallback.op", "fallback.fraction", "sync.copy_ms", "device.link_copy_fraction"}
+"""Level1 does not say where a copy goes: a fallback's copies cannot be told from others, nor what crosses the link."""
 
 LINKS = {"idle.before_unlinked_fraction"}
 """How much of the idle lies before work of unknown launch: a figure of the capture and not of the run."""

@@ -110,7 +110,7 @@ def test_the_group_and_size_of_a_collective_are_read_where_the_file_has_them(tmp
 
     assert len(collective) == 1
     assert trace.start[collective].tolist() == [(100 + 20 * plain) * 1000]
-    assert trace.exchanges[trace.exchange[collective[0]]] == Exchange("3", 4096)
+    assert trace.exchanges[trace.exchange[collective[0]]] == Exchange("3", 4096, 8)
     assert len(trace.exchange) == len(trace)
 
 
@@ -121,8 +121,8 @@ def test_a_file_without_groups_has_no_column_for_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "elements", "said"), [
-    ("3\x1b[31m", 4096, Exchange("3\\x1b[31m", 4096)), ("x" * 500, 1, None), (7, "12", Exchange("7", 12)),
-    ({"a": 1}, 5, None), ("3", [5], Exchange("3", -1)), ("3", 10**40, None), ("3", -9, Exchange("3", -9))])
+    ("3\x1b[31m", 4096, Exchange("3\\x1b[31m", 4096, 8)), ("x" * 500, 1, None), (7, "12", Exchange("7", 12, 8)),
+    ({"a": 1}, 5, None), ("3", [5], Exchange("3", -1, 8)), ("3", 10**40, None), ("3", -9, Exchange("3", -9, 8))])
 def test_what_hostile_files_say_of_groups_is_bounded_and_costs_no_row(tmp_path: Path, name: Any, elements: Any,
                                                                       said: Exchange | None) -> None:
     trace = read(tmp_path, events(name, elements))
@@ -143,6 +143,6 @@ def test_the_ranks_of_a_group_are_those_that_the_capture_lists(tmp_path: Path) -
     calls = summarised(diagnose(path), Piece("t", (str(path),))).calls
 
     assert calls is not None
-    assert calls.groups == (Group("3", "0-3"),)
+    assert calls.groups == (Group("3", "0-3", 8),)      # as many as its collectives say
     assert calls.group.tolist() == [-1, 0]
     assert calls.elements.tolist() == [-1, 4096]

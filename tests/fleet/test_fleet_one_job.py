@@ -220,14 +220,18 @@ def test_steps_of_other_numbers_are_other_steps_whatever_else_fits(tmp_path: Pat
     assert "steps bear other numbers" in found.verdict.summary
 
 
-# -- what is stated and not contradicted is enough
-def test_captures_that_state_different_ranks_of_one_world_are_compared(tmp_path: Path) -> None:
+# -- what is stated and not contradicted is enough to compare, and not to blame
+def test_captures_that_state_different_ranks_of_one_world_are_compared_and_nobody_is_blamed(tmp_path: Path) -> None:
     nobody_waits = [(rank,) for rank in range(4)]
     found = told(without_collectives(written_job(tmp_path, 4, slower={2: 1.6}, began_s=NOON, groups=nobody_waits)))
 
-    assert found.comparison.one_job == "shown to be of one job: 4 captures state rank and world"
-    assert found.verdict.id == "straggler"
-    assert "No collective could be matched" in found.verdict.summary
+    assert found.comparison.one_job == (
+        "taken for one job: 4 captures state rank and world; no collectives show it")
+    assert found.comparison.rows[2].own_ratio == pytest.approx(1.6, rel=0.05)
+    assert (found.verdict.level, found.verdict.id) == (Level.NOT_ENOUGH, None)
+    assert found.verdict.title == "rank 2 takes longer; nothing shows that the others wait for it"
+    assert "But no collectives were recorded" in found.verdict.summary
+    assert "swap" not in found.verdict.next
 
 
 def test_a_late_rank_whose_collectives_are_not_the_others_is_not_enough_evidence(tmp_path: Path) -> None:

@@ -247,6 +247,36 @@ def test_no_device_at_all_is_one_final_line(tmp_path):
     assert trouble.value.final
 
 
+class Waits(Clock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = 0.0
+
+    def now(self):
+        return self.at
+
+    def wait(self, seconds, stop):
+        self.at += seconds
+        return False
+
+
+@pytest.mark.parametrize(("answers", "said", "waited"), [
+    ([None, None, True], "its figures are in the server's /metrics (none found: no driver)", 0.5),
+    ([None, False], "none found: no driver. Run it where the device is, or paste what its tool prints into the folder",
+     0.25),
+    ([None] * 100, "none found: no driver. Run it where the device is, or paste what its tool prints into the folder",
+     device.WAIT_S)])
+def test_where_the_server_tells_of_its_device_a_missing_tool_is_no_alarm(tmp_path, answers, said, waited):
+    def none():
+        raise Trouble(f"none found: no driver{device._TODO}", final=True)
+
+    clock, left = Waits(), iter(answers)
+    probe = device.DeviceProbe(none, Folder(tmp_path), clock, elsewhere=lambda: next(left))
+    with pytest.raises(Trouble) as trouble:
+        probe.sample()
+    assert (str(trouble.value), trouble.value.final, clock.at) == (said, True, waited)
+
+
 def test_a_tool_that_costs_much_is_asked_less_often_but_often_enough(tmp_path):
     heavy = SimpleNamespace(label="slow", interval_s=2.0, trouble=[], needed_interval_s=20.0, sample=lambda _: {},
                             close=lambda: None)

@@ -132,6 +132,13 @@ def test_the_worker_runs_the_model_and_not_the_engine_that_waits_for_it():
     assert runs_the_model([], {}) is None
 
 
+def test_what_starts_a_server_is_not_taken_for_it_before_their_cpu_is_known():
+    wrapped = [(30, "engine"), (31, "engine")]  # `timeout 300 … serve`, and what it runs
+    assert runs_the_model(wrapped, {}) == 31
+    assert runs_the_model(wrapped, {30: 0.0, 31: 0.0}) == 31
+    assert runs_the_model(wrapped, {30: 0.5, 31: 0.2}) == 30
+
+
 @pytest.mark.parametrize("given", ["0", "-1", "abc", "99999999999", "1;ls", ""])
 def test_what_is_no_pid_is_refused(given):
     with pytest.raises(UnusableInput, match="wants a process id, or auto"):

@@ -242,3 +242,18 @@ def test_what_fails_after_the_recording_costs_one_line_and_not_the_record(tmp_pa
     recording = record.watch(Folder(tmp_path), [], seconds=0.01, clock=Clock(), facts={}, after=fails)
     assert recording.notes == ["unexpected RuntimeError after the recording"]
     assert json.loads((tmp_path / "watch.json").read_text())["seconds"] is not None
+
+
+def test_what_fails_is_told_as_soon_as_it_does_and_once(tmp_path):
+    clock = VirtualClock()
+    told: list[tuple[str, float]] = []
+
+    def refuses():
+        raise Trouble("refuses the connection")
+
+    probe = FakeProbe(clock, refuses, name="server", interval_s=2.0, delay_s=1.2)
+    done = record.watch(Folder(tmp_path), [probe], seconds=30.0, clock=clock, facts={},
+                        tell=lambda line: told.append((line, clock.now() - 100.0)))
+    assert [line for line, _ in told] == ["server: refuses the connection"]
+    assert 1.2 <= told[0][1] <= 1.2 + 2 * record.TICK_S
+    assert done.said == ["server: refuses the connection (15 times)"]

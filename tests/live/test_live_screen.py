@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from rich.console import Console
+from rich.live import Live
 
 from live_servers import METRICS
 from xpu_triage.live import screen
@@ -76,6 +78,57 @@ def test_a_file_that_no_reader_reads_does_no_harm(tmp_path):
     figures = screen.Figures(folder)
     figures.look(1.0)
     assert figures.measured.signals == ()
+
+
+class Drawn(Live):
+    """What would be on the terminal after each drawing."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_refresh=False)
+        self.pictures: list[str] = []
+
+    def update(self, renderable, *, refresh=False) -> None:
+        assert refresh
+        console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+        console.print(renderable)
+        self.pictures.append(" ".join(console.export_text().split()))
+
+
+def test_the_seconds_run_and_a_failure_shows_at_once_though_no_figure_ever_comes(tmp_path):
+    drawn = Drawn()
+    panel = screen.Panel(drawn, screen.Figures(Folder(tmp_path)), lambda text: text.replace("secret", "…"), 30.0)
+    assert "recording, 0 of 30 s" in drawn.pictures[-1]
+    panel.tell("server: http://secret:1/metrics refuses the connection: nothing listens there")
+    panel.tick(0.5)
+    assert "server: http://…:1/metrics refuses the connection: nothing listens there" in drawn.pictures[-1]
+    for gone_s in (1.0, 1.5, 2.0, 2.5, 3.0):
+        panel.tick(gone_s)
+    assert len(drawn.pictures) == 5  # not at 1.5 and 2.5: nothing changed
+    assert "recording, 3 of 30 s" in drawn.pictures[-1]
+    assert "refuses the connection" in drawn.pictures[-1]
+    assert panel.said == set()  # the picture goes: it is to be printed at the end
+
+
+def test_where_there_is_no_terminal_a_failure_is_one_line_at_once(tmp_path, capsys):
+    plain = screen.Plain(screen.Figures(Folder(tmp_path)), lambda text: text, to_stderr=False)
+    line = "server: http://127.0.0.1:1/metrics refuses the connection: nothing listens there, " + "and more " * 20
+    plain.tell(line)
+    assert capsys.readouterr().err.splitlines() == [f"watch: {line}"]
+    assert plain.said == {line}
+
+
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_the_line_of_a_step_wraps_to_the_columns_that_are_asked_for(tmp_path, capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    folder = Folder(tmp_path)
+    plain = screen.Plain(screen.Figures(folder), lambda text: text, to_stderr=False)
+    for second in (31, 33):
+        folder.write(f"metrics/{second:04d}.prom", scrape(second, 100 * second))
+    plain.tick(1.0)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= int(columns)
+    assert all(line.startswith(" " * 9) for line in lines[1:])
 
 
 def test_where_there_is_no_terminal_each_step_is_said_once(tmp_path, capsys):

@@ -10,7 +10,7 @@ import pytest
 from live_servers import METRICS, always, answer, by_path, serving
 from virtual_time import VirtualClock
 from xpu_triage.evidence import prometheus
-from xpu_triage.live import request
+from xpu_triage.live import request, server
 from xpu_triage.live.clock import Clock
 from xpu_triage.live.folder import Folder
 from xpu_triage.live.probe import Trouble
@@ -94,3 +94,12 @@ def test_a_long_recording_scrapes_less_often(tmp_path):
     ("tgi_queue_size 1\n", ""), ("", "")])
 def test_the_engine_is_told_by_the_names_of_its_metrics(text, name):
     assert engine(text) == name
+
+
+def test_whether_the_first_scrape_tells_of_a_device(tmp_path):
+    folder = Folder(tmp_path)
+    assert server.tells_of_a_device(folder) is None
+    folder.write("metrics/0000.prom", METRICS.decode())
+    assert server.tells_of_a_device(folder) is False
+    folder.write("metrics/0000.prom", METRICS.decode() + 'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 26\n')
+    assert server.tells_of_a_device(folder) is True

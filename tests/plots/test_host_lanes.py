@@ -90,3 +90,15 @@ def test_the_finding_is_drawn_however_deep_it_lies():
     assert max(box.level for box in boxes.values()) == host.LEVELS - 1
     assert "level 5" in boxes
     assert "level 4" not in boxes
+
+
+def test_an_operator_that_calls_itself_by_the_same_name_is_one_box():
+    rows = [
+        Row(0, 50 * MS, "aten::exponential_", Kind.HOST_OP, thread=0),
+        Row(MS, 19 * MS, "aten::copy_", Kind.HOST_OP, thread=0),
+        Row(21 * MS, 28 * MS, "aten::exponential_", Kind.HOST_OP, thread=0),
+        Row(60 * MS, 10 * MS, "aten::exponential_", Kind.HOST_OP, thread=0),
+    ]
+    found = host.boxes(trace_of(rows), 0, STEP, MS, "aten::exponential_")
+    assert [(box.start, box.name) for box in found] == [
+        (0, "aten::exponential_"), (MS, "aten::copy_"), (60 * MS, "aten::exponential_")]

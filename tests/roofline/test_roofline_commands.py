@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,14 @@ def printed(capsys: pytest.CaptureFixture[str], tmp_path: Path, config: Config, 
     commands.add_arguments(parser)
     args = parser.parse_args([str(path), *options])
     assert args.run(args) == 0
-    return capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 100 or "--json" in options
+    return out if "--json" in options else in_lines(out)
+
+
+def in_lines(out: str) -> str:
+    """Without the wrapping: a line a fact."""
+    return re.sub(r"\n(?: {4}| {12})(?=\S)", " ", out)
 
 
 def test_floors_at_two_batches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -40,6 +48,30 @@ def test_a_measured_step_is_compared(capsys: pytest.CaptureFixture[str], tmp_pat
     assert words in printed(capsys, tmp_path, GEMMA_3_27B, "--bandwidth", "3350", "--step-ms", step_ms)
 
 
+def test_what_of_the_load_is_assumed_is_said_where_a_step_is_judged_by_it(
+        capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    given = ("--bandwidth", "3350", "--step-ms", "10")
+    assert ("assumed   a batch of 1 and a context of 4,096 tokens: with the real one give --batch and --context, or "
+            "the comparison means little") in printed(capsys, tmp_path, LLAMA_2_7B, *given)
+    out = printed(capsys, tmp_path, LLAMA_2_7B, *given, "--batch", "64")
+    assert "assumed   a context of 4,096 tokens: with the real one give --context" in out
+    assert "assumed" not in printed(capsys, tmp_path, LLAMA_2_7B, *given, "--batch", "64", "--context", "4096")
+    assert "assumed" not in printed(capsys, tmp_path, LLAMA_2_7B, "--bandwidth", "3350")
+
+
+def test_lines_wrap_beside_their_label(capsys: pytest.CaptureFixture[str], tmp_path: Path,
+                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = printed(capsys, tmp_path, LLAMA_2_7B, "--device", "H100 SXM", "--step-ms", "10")
+    monkeypatch.setenv("COLUMNS", "60")
+    path = tmp_path / "config.json"
+    parser = argparse.ArgumentParser()
+    commands.add_arguments(parser)
+    commands.run(parser.parse_args([str(path), "--device", "H100 SXM", "--step-ms", "10"]))
+    narrow = capsys.readouterr().out
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert in_lines(narrow) == wide
+
+
 def test_a_large_batch_of_short_contexts_is_bound_by_arithmetic(capsys: pytest.CaptureFixture[str], tmp_path: Path
                                                                 ) -> None:
     out = printed(capsys, tmp_path, LLAMA_2_7B, "--device", "H100 SXM", "--batch", "2000", "--context", "1")
@@ -48,8 +80,8 @@ def test_a_large_batch_of_short_contexts_is_bound_by_arithmetic(capsys: pytest.C
 
 def test_unknown_peaks_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = printed(capsys, tmp_path, LLAMA_2_7B)
-    assert "floor     unknown: the device's bandwidth is not known (--bandwidth)" in out
-    assert "floor unknown: the arithmetic peak is not known (--tflops)" in out
+    assert 'floor     unknown: no device is given (--device "H100 SXM", or --bandwidth)' in out
+    assert 'floor unknown: no device is given (--device "H100 SXM", or --tflops and --bandwidth)' in out
     out = printed(capsys, tmp_path, LLAMA_2_7B, "--tflops", "989", "--prompt", "16")
     assert "ms by arithmetic: the device's bandwidth is not known (--bandwidth)" in out
     out = printed(capsys, tmp_path, DEEPSEEK_V3, "--device", "NVIDIA H200", "--tp", "8")
@@ -114,6 +146,7 @@ def test_the_json_has_the_figures_of_the_lines_and_null_for_what_is_unknown(
     assert told["prefill"][0]["is_bound"] is False
     told = json.loads(printed(capsys, tmp_path, LLAMA_2_7B, "--json", "--step-ms", "12"))
     assert (told["decode"][0]["floor_ms"], told["decode"][0]["share"], told["device"]["gbps"]) == (None, None, None)
-    assert "bandwidth is not known" in told["decode"][0]["unknown"]
+    assert "no device is given" in told["decode"][0]["unknown"]
+    assert told["decode"][0]["assumed"] == ["batch", "context"]
     told = json.loads(printed(capsys, tmp_path, LLAMA_2_7B, "--tflops", "989", "--prompt", "16", "--json"))
     assert told["prefill"][0]["is_bound"] is True

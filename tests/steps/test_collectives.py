@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 
 from builders import Rows
@@ -12,6 +14,7 @@ from xpu_triage.contradictions import contradictions
 from xpu_triage.signals import Signals
 from xpu_triage.steps.results import Walk
 from xpu_triage.steps.walk import walk
+from xpu_triage.trace import Exchange, Kind
 from xpu_triage.verdict import Level, Verdict, judge
 
 NAME = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
@@ -89,3 +92,46 @@ def test_devices_of_two_jobs_that_are_never_in_a_collective_together_are_no_rank
                       device=str(device))
         rows.annotation(f"ProfilerStep#{i}", 1_000.0 * i, 999, thread="0")
     assert "comm.skew_ms" not in signals(judged(rows)[0])
+
+
+def told(rows: Rows, *of_device: Exchange, **fields: Any) -> Walk:
+    """Walked, with what the profiler says of the collectives of each device."""
+    trace = rows.trace()
+    device = np.where(trace.kind == Kind.COMM, trace.device, -1) if of_device else np.zeros(0)
+    return walk(rows.trace(exchange=device.astype(np.int32), exchanges=of_device, **fields))
+
+
+def test_two_ranks_of_a_group_of_four_do_not_tell_whom_both_wait_for() -> None:
+    walked = told(job([100, 100], exchange=300), *[Exchange("0", 4096, 4)] * 2)
+    assert "comm.skew_ms" not in signals(walked)
+    assert "groups of 4 ranks, of which 2 are in this capture" in walked.unknown["comm.skew_ms"]
+    found = Signals(walked.signals)
+    verdict = judge(found, fingerprints.load(), contradictions(found))
+    assert verdict.level is Level.NOT_ENOUGH
+    assert "traces of all ranks" in verdict.next
+
+
+def test_two_ranks_of_a_group_of_two_are_all_of_it_whatever_the_job_has() -> None:
+    walked = told(job([100, 100]), *[Exchange("0", 4096, 2)] * 2, meta={"distributedInfo": {"world_size": 8}})
+    assert signals(walked)["comm.skew_ms"] == 0
+
+
+def test_devices_of_different_groups_are_not_compared() -> None:
+    walked = told(job([100, 100]), Exchange("tp 0", 4096, 2), Exchange("tp 1", 4096, 2))
+    assert "different process groups" in walked.unknown["comm.skew_ms"]
+
+
+@pytest.mark.parametrize(("world", "known"), [(2, True), (4, False), ("4", True), (None, True)])
+def test_where_no_group_is_told_the_job_must_have_no_more_ranks_than_the_capture(world: object, known: bool) -> None:
+    walked = told(job([100, 100]), meta={"distributedInfo": {"world_size": world}})
+    assert ("comm.skew_ms" in signals(walked)) is known
+
+
+def test_kernels_that_multiply_and_exchange_in_one_are_no_proof_that_the_device_is_the_limit() -> None:
+    rows = Rows()
+    for i in range(40):
+        rows.launch(5 * i, "MatmulAllReduce" if i % 2 else "attention", 10 + 100 * i, 99)
+    walked, verdict = judged(rows)
+    assert signals(walked)["comm.fused_fraction"] == pytest.approx(0.495, abs=0.01)
+    assert verdict.level is Level.NOT_ENOUGH
+    assert "multiply and exchange with other ranks in one" in verdict.summary

@@ -52,6 +52,53 @@ def test_what_waits_for_a_copy_is_counted_from_when_it_waits(
     assert share(walked) == pytest.approx(waited, abs=1e-6)
 
 
+def asked(until: float, every: float = 40, thread: str = "main", then: float = 20, call: str = "cudaEventQuery",
+          between: bool = False) -> Trace:
+    """Steps of 10,000: a copy of 6,000 on its own stream, from 30 on. From 100 on the host asks whether an event is
+    done, `every` so often and the last time at `until`, and launches `then` after that. `between`: a kernel of 1 after
+    each question."""
+    rows = Rows()
+    for i in range(4):
+        at = 10_000.0 * i
+        rows.annotation(f"ProfilerStep#{i}", at, 9_990)
+        rows.copy("Memcpy HtoD (Pinned -> Device)", at + 30, 6_000, rows.call("cudaMemcpyAsync", at + 1, 3), stream="9")
+        times = np.arange(100, until, every).tolist()
+        for time in [*times, until]:
+            rows.call(call, at + time, 3, thread)
+            if between:
+                rows.launch(at + time + 5, "aside", at + time + 12, 1)
+        for k in range(20):
+            rows.launch(at + until + 3 + then + 5 * k, f"k{k}", at + until + 20 + then + 100 * k, 90)
+    return rows.trace()
+
+
+@pytest.mark.parametrize(("how", "waited"), [
+    ({"until": 6_040}, 5_930),                                # from the first question to the copy's end
+    ({"until": 6_040, "call": "hipStreamQuery"}, 5_930),
+    ({"until": 6_040, "call": "aclrtQueryEventStatus"}, 5_930),
+    ({"until": 6_040, "call": "cudaGetDevice"}, 0),           # asks for nothing
+    ({"until": 6_200}, 0),                                    # goes on asking after it: waits for something else
+    ({"until": 5_000}, 0),                                    # stopped before its end
+    ({"until": 6_040, "thread": "side"}, 0),                  # a thread that launches nothing
+    ({"until": 6_040, "then": 1_500}, 0),                     # and then does other work
+    ({"until": 6_040, "every": 5_950}, 0),                    # asked twice, in passing
+    ({"until": 6_040, "every": 2_500}, 0),                    # other work between the questions
+    ({"until": 6_040, "every": 1_070}, 5_930),                # sleeps for a millisecond between them
+    ({"until": 6_040, "between": True}, 0),                   # asks while it works
+])
+def test_a_host_that_asks_again_and_again_until_a_copy_is_done_waits_for_it(
+        how: dict[str, object], waited: float) -> None:
+    walked = walk(asked(**how))  # type: ignore[arg-type]
+    assert share(walked) == pytest.approx(waited / 10_000, abs=0.01)
+
+
+def test_a_load_that_the_engine_asks_for_is_bound_by_the_link_and_no_work_of_the_host() -> None:
+    found = Signals(walk(asked(until=6_040)).signals)
+    verdict = judge(found, fingerprints.load(), contradictions(found))
+    assert verdict.id == "bandwidth-bound"
+    assert "device.copy_over_host_op_fraction" not in found
+
+
 def test_where_the_launch_of_what_follows_is_unknown_so_is_the_wait() -> None:
     walked = walk(one_copy(30, 912, linked=False))
     assert "device.copy_wait_fraction" not in {s.name for s in walked.signals}

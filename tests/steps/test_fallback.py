@@ -137,6 +137,28 @@ def test_a_task_on_the_devices_own_control_cpu_is_one_although_the_device_is_bus
     assert value(walked, "kernel.top_core") == "AI_CPU"
 
 
+def test_a_task_on_the_control_cpu_costs_only_what_no_core_computes_beside() -> None:
+    rows = Rows()
+    rows.op("aten::masked_scatter", 30, 20)
+    rows.launch(35, "AI_CPU MaskedScatter", 100, 1000)              # to 1,100; the cores from 300 to 900
+    rows.op("aten::mm", 60, 20)
+    rows.launch(65, "MatMulV3", 300, 600, stream="9")
+    walked = walk(step_of(rows, 2000).trace())
+    assert value(walked, "fallback.fraction") == pytest.approx((200 + 200) / 2000)
+    assert (value(walked, "kernel.top_name"), value(walked, "kernel.top_core")) == ("MatMulV3", "SM")
+
+
+def test_a_task_on_the_control_cpu_wholly_beside_the_cores_is_no_fallback() -> None:
+    rows = Rows()
+    rows.down(5, 20, 10, call_dur=30)
+    rows.op("aten::masked_scatter", 40, 20)
+    rows.launch(45, "AI_CPU MaskedScatter", 400, 400)
+    rows.op("aten::mm", 70, 20)
+    rows.launch(75, "MatMulV3", 300, 600, stream="9")
+    walked = walk(step_of(rows, 1000).trace())
+    assert (value(walked, "fallback.op"), value(walked, "fallback.fraction")) == ("none", 0)
+
+
 def test_the_heaviest_of_several_operators_is_named_and_all_are_in_the_share() -> None:
     rows = Rows()
     forward(rows)

@@ -170,6 +170,33 @@ def test_a_sync_on_the_other_device_waits_for_it_and_hides_nothing() -> None:
     assert cause_of_gap_at(rows, 100) is Cause.PEER_WAIT
 
 
+def in_turns(beside: float = 0) -> Rows:
+    """Two devices with half a model each, fed far ahead by one thread: 1,000 µs on one, then as long on the other,
+    which begins `beside` µs earlier."""
+    rows = Rows()
+    for i in range(6):
+        for device in (0, 1):
+            at = 2_000.0 * i + 1_000 * device
+            rows.launch(10 * (2 * i + device), "gemm", at + 10 - beside * device, 990, call_dur=4, device=str(device))
+    return rows
+
+
+def test_devices_that_take_turns_wait_for_each_other_and_hide_nothing() -> None:
+    walked = walk(in_turns().trace())
+    found = {signal.name: signal.value for signal in walked.signals}
+    # device 0 from 10 on, five gaps of 1,010 µs between its kernels and one of 1,000 at the end, of 12,000
+    assert found["idle.other_device_fraction"] == pytest.approx((5 * 1_010 + 1_000) / 12_000, abs=0.001)
+    for use in walked.devices:
+        by_cause = use.gaps.by_cause()
+        assert by_cause[Cause.PEER_WAIT] > 0.7 * sum(by_cause.values())
+        assert by_cause[Cause.HIDDEN] == 0
+
+
+def test_beside_a_device_that_works_at_the_same_time_a_long_stall_is_still_work_that_the_capture_lacks() -> None:
+    walked = walk(in_turns(beside=700).trace())
+    assert all(use.gaps.by_cause()[Cause.HIDDEN] > 0 for use in walked.devices)
+
+
 def test_a_busy_device_of_another_engine_explains_nothing() -> None:
     rows = opened()
     rows.op("aten::sort", 110, 3000)

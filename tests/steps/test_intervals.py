@@ -6,7 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xpu_triage.steps.intervals import covered, covered_between, new_part, total_within, union, union_of
+from xpu_triage.steps.intervals import (
+    covered,
+    covered_between,
+    new_part,
+    total_within,
+    uncovered,
+    union,
+    union_of,
+)
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=12).map(sorted)
 
@@ -51,6 +59,14 @@ def test_coverage_of_a_window_counts_its_cells(rows: list[tuple[int, int]], a: i
     start, end, _ = union(*arrays(rows))
     assert covered_between(start, end, np.array([left]), np.array([right]))[0] == expected
     assert total_within(*arrays(rows), left, right) == expected
+
+
+@given(spans, spans)
+def test_what_a_cover_leaves_open_of_each_interval(rows: list[tuple[int, int]], cover: list[tuple[int, int]]) -> None:
+    start, end, which = uncovered(*arrays(rows), *union_of(*arrays(cover)))
+    for i, row in enumerate(rows):
+        mine = [range(s, e) for s, e in zip(start[which == i].tolist(), end[which == i].tolist(), strict=True)]
+        assert sorted(at for piece in mine for at in piece) == sorted(cells([row]) - cells(cover))
 
 
 @given(spans)

@@ -301,6 +301,24 @@ def test_a_shorter_run_of_prefills_that_takes_most_of_the_time_is_the_fault_too(
     assert value(judged(serving(run=1))[0], "serving.prefill_run_fraction") == 0      # one between two decodes
 
 
+def test_a_burst_of_short_prompts_that_takes_less_than_two_decode_steps_leaves_a_full_device_what_it_is() -> None:
+    """Forty decode steps of 20 ms, ten prefills of 3 ms each with one prompt, forty decodes."""
+    rows, at = Rows(), 0.0
+    steps = [("execute_context_0(0)_generation_64(64)", 20_000.0)] * 40
+    steps += [("execute_context_1(100)_generation_0(0)", 3_000.0)] * 10
+    steps += [("execute_context_0(0)_generation_74(74)", 20_000.0)] * 40
+    for name, dur in steps:
+        rows.annotation(name, at, dur)
+        for i in range(10):
+            rows.launch(at + 5 + 4 * i, f"k{i}", at + 15 + dur / 10 * i, dur / 10 - 4, call_dur=3)
+        rows.sync(at + 60, dur - 62)
+        at += dur + 5
+    walked, verdict = judged(rows)
+    assert (value(walked, "serving.prefill_run_steps"), value(walked, "serving.prefill_run_ms")) == (
+        10, pytest.approx(10 * 3.005))
+    assert (verdict.level, verdict.id) == (Level.PROBABLE, "kernel-bound")
+
+
 @pytest.mark.parametrize("run", [0, 3])
 def test_few_prefills_in_a_row_leave_a_full_device_what_it_is(run: int) -> None:
     assert judged(serving(run))[1].id == "kernel-bound"

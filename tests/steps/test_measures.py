@@ -445,3 +445,38 @@ def test_a_capture_without_steps_promises_no_step_time() -> None:
     walked = walk(rows.trace())
     assert walked.steps.method == "window"
     assert [f.step_without_ms for f in walked.findings] == [None]
+
+
+def test_the_largest_kernel_is_no_collective_and_no_copy_though_one_takes_longer() -> None:
+    rows = Rows()
+    for at in (0, 1_000):
+        rows.annotation("ProfilerStep#1", at, 1_000)
+        rows.launch(at + 10, "gemm", at + 30, 200)
+        rows.launch(at + 20, "norm", at + 230, 50)
+        rows.comm("ncclDevKernel_AllReduce", at + 280, 500, rows.call("cudaLaunchKernel", at + 25, 4))
+    got = values(walk(rows.trace()))
+    assert got["kernel.top_name"] == "ncclDevKernel_AllReduce"
+    assert got["kernel.top_compute_name"] == "gemm"
+
+
+def test_copies_over_the_link_are_told_from_those_on_the_device_and_from_what_kernels_hide() -> None:
+    rows = Rows()
+    for at in (0, 1_000):
+        rows.annotation("ProfilerStep#1", at, 1_000)
+        rows.launch(at + 5, "gemm", at + 30, 200)
+        rows.up(at + 10, at + 180, 120, call_dur=4)                                    # 50 beside the gemm, 70 alone
+        rows.copy("Memcpy DtoD (Device -> Device)", at + 400, 300, rows.call("cudaMemcpyAsync", at + 20, 4))
+    got = values(walk(rows.trace()))
+    assert got["device.copy_fraction"] == pytest.approx((70 + 300) / 1_000)
+    assert got["device.link_copy_fraction"] == pytest.approx(70 / 1_000)
+    assert got["sync.copy_ms"] == pytest.approx(0.120)
+
+
+def test_where_no_copy_says_that_it_crosses_the_links_part_is_unknown_and_without_copies_none() -> None:
+    rows = Rows()
+    for at in (0, 1_000):
+        rows.annotation("ProfilerStep#1", at, 1_000)
+        rows.launch(at + 5, "gemm", at + 30, 200)
+    assert values(walk(rows.trace()))["device.link_copy_fraction"] == 0
+    rows.copy("memcpy", 400, 300, rows.call("copy", 20, 4))
+    assert "device.link_copy_fraction" not in values(walk(rows.trace()))

@@ -194,6 +194,43 @@ def test_periods_that_may_be_steps_or_layers_are_neither_and_that_is_said() -> N
     assert "steps, or layers" in steps.notes[0]
 
 
+def one_after_another(periods: int, layers: int, names: tuple[str, ...] = ()) -> Rows:
+    """Periods of `layers` equal layers of three kernels, then `names` and a read-back; nothing before or behind."""
+    rows, at = Rows(), 0.0
+    for _ in range(periods):
+        for name in [*["qkv", "attention", "mlp"] * layers, *names]:
+            rows.launch(at, name, at + 10, 50)
+            at += 60
+        rows.down(at, at + 5, 2, call_dur=20)
+        at += 100
+    return rows
+
+
+def test_layers_out_of_the_middle_of_one_pass_are_no_steps_though_no_name_comes_more_seldom() -> None:
+    steps = find_steps(one_after_another(periods=30, layers=1).trace())
+    assert steps.method == "window"
+    assert "qkv comes round 30 times, every 0.28 ms" in steps.notes[0]
+    assert "steps, or layers" in steps.notes[0]
+
+
+def test_a_period_that_could_hold_its_layers_or_chooses_a_token_is_a_step() -> None:
+    assert find_steps(one_after_another(30, layers=8, names=("fill",)).trace()).method == "window"    # one mark alone
+    three = ("fill", "norm", "head")
+    assert find_steps(one_after_another(30, layers=8, names=three).trace()).method == "anchor"
+    assert find_steps(one_after_another(30, layers=7, names=three).trace()).method == "window"
+    assert find_steps(one_after_another(30, layers=1, names=("ArgMaxOps",)).trace()).method == "anchor"
+
+
+def test_steps_that_a_table_lists_run_from_ones_first_device_work_to_that_of_the_next() -> None:
+    rows = layered(4)
+    listed = tuple((f"ProfilerStep#{10 + i}", (1000 * i + 30) * 1000, (1000 * i + 780) * 1000) for i in range(4))
+    steps = find_steps(rows.trace(steps=listed))
+    assert (steps.method, len(steps.steps)) == ("annotation", 4)
+    assert bounds(steps) == [(0.03, 1.03), (1.03, 2.03), (2.03, 3.03), (3.03, 3.78)]
+    assert "the table gives its rows" in steps.notes[0]
+    assert find_steps(rows.trace(steps=listed[:1])).method != "annotation"       # one may hold several
+
+
 def test_steps_that_each_call_the_model_are_not_in_one_call() -> None:
     rows = layered(6)
     for i in range(6):

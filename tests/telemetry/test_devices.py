@@ -162,9 +162,25 @@ def test_two_tools_that_disagree_are_said_and_the_longer_is_used() -> None:
     assert any("long reads 0% utilization and short 100%" in note for note in measured.notes)
 
 
-@pytest.mark.parametrize("reasons", [{"limit_reason": "none"}, {"limit_reason": "gpu_idle"}])
-def test_no_limit_under_load_is_none(reasons: dict[str, str]) -> None:
-    assert values(devices.measure([sampled(utilization=[1] * 3, facts=reasons)]))["clock.limit_reason"] == "none"
+@pytest.mark.parametrize(("said", "reason"), [
+    ("none", "none"), ("gpu_idle", "idle"), ("GPU Idle", "idle"), ("sw_power_cap", "sw_power_cap")])
+def test_what_the_driver_says_of_its_clocks_is_kept_idle_as_well(said: str, reason: str) -> None:
+    found = devices.measure([sampled(utilization=[1] * 3, facts={"limit_reason": said})])
+    assert values(found)["clock.limit_reason"] == reason
+
+
+@pytest.mark.parametrize(("said", "reason"), [
+    (("gpu_idle", "none"), "none"), (("gpu_idle", "hw_thermal_slowdown"), "hw_thermal_slowdown")])
+def test_idle_at_some_moments_only_is_no_reason_of_the_load(said: tuple[str, str], reason: str) -> None:
+    files = [sampled(utilization=[1] * 3, start=10.0 * i, facts={"limit_reason": text}) for i, text in enumerate(said)]
+    assert values(devices.measure(files))["clock.limit_reason"] == reason
+
+
+def test_readings_of_an_exporter_are_the_metrics_and_say_whose_they_are() -> None:
+    measured = devices.measure([sampled(tool="DCGM exporter", utilization=[0.2] * 3)])
+    (signal,) = measured.signals
+    assert (signal.how, signal.value) == ("metrics", pytest.approx(0.2))
+    assert signal.window.startswith("20%–20%, 3 readings over 2 s (DCGM exporter)")
 
 
 @pytest.mark.parametrize(("samples", "remark"), [

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +85,24 @@ def test_a_rate_over_several_loads_is_not_given() -> None:
     assert "10.0 to 400.0 ms" in measured.unknown["serving.decode_tokens_per_s"]
 
 
+@pytest.mark.parametrize("with_stamps", [True, False])
+def test_of_steps_that_fall_apart_in_time_the_last_level_is_measured(with_stamps: bool) -> None:
+    """Ten minutes of 40 ms at 128, then two of 4,885 ms at 256: the median of all would be 40 ms."""
+    done = [(0, 0, 128, 40.0)] * 15_000 + [(0, 0, 256, 4885.0)] * 25
+    seconds = np.concatenate(([0.0], np.cumsum([ms / 1000 for *_, ms in done])))
+    measured = of(*(stamped(second, detail(i, step)) if with_stamps else detail(i, step)
+                    for i, (step, second) in enumerate(zip(done, seconds, strict=False))))
+    found = values(measured)
+    assert found["step.wall_ms"] == pytest.approx(4885, rel=0.02)
+    assert found["serving.running"] == 256
+    assert found["serving.decode_tokens_per_s"] == pytest.approx(52.4, rel=0.02)
+    note = next(note for note in measured.notes if "fall apart in time" in note)
+    assert "61.1 times less" in note
+    assert ("since 11-29 00:10" in note) is with_stamps
+    assert "of the log" in measured.signals[0].window
+    assert "at 128 running, not 256" in measured.unknown["serving.reference_tokens_per_s"]
+
+
 def test_elapsed_times_that_leave_out_the_scheduler_give_way_to_the_stamps() -> None:
     # 100 steps a line apart by 0.5 s, of which the engine times 0.1 s
     measured = of(*(stamped(36000 + i / 2, detail(i, (0, 0, 4, 100))) for i in range(100)))
@@ -126,6 +145,14 @@ def test_prefill_runs_count_while_others_waited(done: list[Step], expected: int)
     assert values(steps(*done))["serving.prefill_run_steps"] == expected
 
 
+def test_the_time_of_prefills_that_kept_others_waiting_is_that_of_their_steps() -> None:
+    # 4 wait in three prefills of 50, 60 and 70 ms, and in a single one of 80; 300 ms in all
+    found = values(steps((0, 0, 4, 10), (1, 90, 0, 50), (1, 80, 0, 60), (1, 70, 0, 70), (0, 0, 7, 15), (1, 60, 0, 80),
+                         (0, 0, 8, 15)))
+    assert found["serving.prefill_run_ms"] == 180
+    assert found["serving.prefill_run_fraction"] == pytest.approx(180 / 300)
+
+
 def test_a_prefill_run_that_may_have_kept_others_waiting_is_unknown() -> None:
     # two decoded before; after two prefills two decode, which may be the old ones or the new ones
     measured = steps((0, 0, 2, 9), (1, 90, 0, 50), (1, 80, 0, 50), (0, 0, 2, 9))
@@ -157,8 +184,9 @@ def test_a_short_run_says_nothing_of_drift() -> None:
     assert "step.drift_ratio" not in {*values(measured), *measured.unknown}
 
 
-@given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=20), st.floats(0.01, 100))
+@given(st.lists(st.floats(0.1, 100), min_size=1, max_size=20), st.floats(0.01, 20))
 def test_steps_scale_with_time(elapsed: list[float], factor: float) -> None:
+    """As long as they are less than a minute in all, too short for several levels."""
     once, scaled = (values(steps(*((0, 0, 4, ms * by) for ms in elapsed))) for by in (1, factor))
     assert scaled["step.wall_ms"] == pytest.approx(float(str(once["step.wall_ms"])) * factor, rel=0.06, abs=1e-4)
 

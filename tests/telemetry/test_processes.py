@@ -56,6 +56,18 @@ def test_threads_alone_add_up() -> None:
         "process.busiest_cpu_cores"] == pytest.approx(0.8)
 
 
+def test_a_machine_that_others_use_says_so_and_one_that_the_service_uses_does_not() -> None:
+    def said(cores: float, host: float) -> list[str]:
+        found = processes.measure([sampled({"1": [cores], "2": [0.05]}, {"1": "engine", "2": "api server"},
+                                           host=[host])])
+        return [note for note in found.notes if "others use it" in note]
+
+    assert said(0.26, 0.93) == ["93% of the machine's CPU is in use, 0.31 cores of it by the service's processes: "
+                                "others use it, which is no sign of what the service does"]
+    assert not said(0.26, 0.3)
+    assert not said(0.95, 0.93)
+
+
 def test_of_a_list_of_the_whole_machine_only_the_service_counts() -> None:
     measured = processes.measure([sampled({"1": [8.0], "2": [0.7]}, {"2": "scheduler"}, tool="top")])
     assert values(measured) == {"process.busiest_cpu_cores": 0.7, "process.busiest_name": "scheduler"}

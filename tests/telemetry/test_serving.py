@@ -36,6 +36,7 @@ def test_a_recorded_pair_gives_what_a_person_works_out(shared: Path) -> None:
             "latency.engine_itl_ms": pytest.approx(50 + 25 * 61.5 / 115, abs=0.001),
             "latency.itl_p99_ms": pytest.approx(400 + 100 * 13.73 / 17, abs=0.001),
             "latency.queue_ms": pytest.approx(0.0005149010014520172 / 21 * 1000, rel=1e-5),
+            "serving.queued_fraction": pytest.approx(0.0005149010014520172 / 16.303, rel=1e-3),
             "kv.preemptions_per_request": 0, "kv.prefix_hit_fraction": 0,
         }
         assert "mean of 21" in window(measured, "latency.queue_ms")

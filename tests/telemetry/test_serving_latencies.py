@@ -224,3 +224,24 @@ def test_without_either_the_tokens_of_a_step_tell() -> None:
 def test_an_interval_counts_as_often_as_it_had_steps() -> None:
     """Ten long prefills take one interval, ten another; 500 steps of 20 ms lie between."""
     assert values(steps((0, 9, 0), (10, 9, 10), (20, 9, 510), (30, 9, 520)))["step.wall_ms"] == 20
+
+
+def test_the_share_of_the_queue_is_of_means_and_not_of_two_coarse_medians() -> None:
+    """7 of 9 s on average; both medians are read off the bucket of 5 to 10 s, at 7.5 s."""
+    def at(count: int) -> dict[str, float]:
+        return (histogram("vllm:request_queue_time_seconds", 7.0 * count, _5_0=0, _10_0=count)
+                | histogram("vllm:time_to_first_token_seconds", 9.0 * count, _5_0=0, _10_0=count))
+    measured = measure([scrape(at(0), 0.0), scrape(at(30), 10.0)])
+    found = values(measured)
+    assert found["latency.queue_ms"] == found["latency.ttft_ms"] == 7500
+    assert found["serving.queued_fraction"] == pytest.approx(7 / 9, rel=1e-5)
+    assert "7,000 of 9,000 ms" in window(measured, "serving.queued_fraction")
+
+
+def test_a_queue_longer_than_the_first_token_is_of_other_requests() -> None:
+    def at(count: int) -> dict[str, float]:
+        return (histogram("vllm:request_queue_time_seconds", 9.0 * count, _5_0=0, _10_0=count)
+                | histogram("vllm:time_to_first_token_seconds", 7.0 * count, _5_0=0, _10_0=count))
+    measured = measure([scrape(at(0), 0.0), scrape(at(30), 10.0)])
+    assert "serving.queued_fraction" not in values(measured)
+    assert "of different requests" in measured.unknown["serving.queued_fraction"]

@@ -116,3 +116,36 @@ def test_a_log_s_periodic_lines_tell_the_spread_too():
              "kv_usage_fraction": [0.02] * 4, "decode_tokens_per_s": [1200.0] * 4}
     log = EngineLog("a.log", "vllm", stats={name: np.array(column) for name, column in stats.items()})
     assert values(iterations.measure([log]))["serving.running_spread_ratio"] == pytest.approx(1 / 15.75)
+
+
+def queued(engine: str, times: tuple[float, ...] = (0, 10, 20), usage: float = 0.2, waiting: float = 6,
+           **rises: float) -> Measured:
+    """None runs at any scrape, and `rises` of it a second."""
+    gauges = {"sglang": ("sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:token_usage"),
+              "tgi": ("tgi_batch_current_size", "tgi_queue_size"),
+              "vllm": ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")}[engine]
+    base = dict(zip(gauges, (0.0, waiting, usage), strict=False))
+    return serving.measure([scrape(base | {f"{engine}:{name}": each * time for name, each in rises.items()}, time)
+                            for time in times])
+
+
+@pytest.mark.parametrize("measured", [
+    queued("sglang"), queued("tgi"), queued("sglang", forward_execution_seconds_total=0.9),
+    queued("sglang", **{"realtime_tokens_total{mode=prefill_compute}": 8000.0}),
+    queued("sglang", usage=0.0, times=(0.0,)),                          # one look: a short prompt holds little
+    queued("sglang", usage=0.0, times=(0.0, 2.0)),
+])
+def test_none_running_is_not_told_by_engines_that_leave_out_what_they_prefill(measured):
+    assert "serving.running" not in values(measured)
+    assert "serving.running_spread_ratio" not in values(measured)
+    assert "does not count those whose prompt is being computed" in measured.unknown["serving.running"]
+    assert judged(measured).id is None
+
+
+@pytest.mark.parametrize("measured", [
+    queued("vllm"), queued("sglang", forward_execution_seconds_total=0.0), queued("sglang", waiting=0),
+    queued("sglang", **{"realtime_tokens_total{mode=prefill_compute}": 0.0}),
+    queued("sglang", scheduler_idle_seconds_total=0.9), queued("sglang", usage=0.0),
+])
+def test_none_running_is_told_where_no_prompt_can_be_computed(measured):
+    assert values(measured)["serving.running"] == 0

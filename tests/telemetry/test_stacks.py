@@ -205,7 +205,41 @@ def test_a_core_alone_that_waits_says_which_process_to_dump() -> None:
     measured = measure(dumps(stack(WAITING_CORE, process="1 VLLM::EngineCore")))
     assert measured.signals == ()
     assert "never seen at work" in measured.unknown["host.top_op"]
-    assert any("Dump the process that runs the model" in note for note in measured.notes)
+    assert any("dump the process that does (a worker, a scheduler), if it is another" in note
+               for note in measured.notes)
+
+
+LAB_WAITS = """\
+Condition.wait (threading.py:355)
+ServingEngine._turn (xpu_triage/lab/serving.py:281)
+ServingEngine._run (xpu_triage/lab/serving.py:240)"""
+LAB_HELD = """\
+InverseCdf.pick (xpu_triage/sampling/noise.py:60)
+DecodeLoop.step (xpu_triage/lab/decoder.py:145)
+ServingEngine._turn (xpu_triage/lab/serving.py:281)"""
+MAIN_WAITS = """\
+Event.wait (threading.py:629)
+run (xpu_triage/lab_serve.py:50)"""
+
+
+def test_the_thread_that_runs_the_model_leads_though_it_only_waits_in_most_dumps() -> None:
+    looks = [stack(MAIN_WAITS, process="9", active=False) for _ in range(5)]
+    looks += [stack(LAB_WAITS if at != 2 else LAB_HELD, process="9", thread="engine-loop", active=False)
+              for at in range(5)]
+    measured = measure(dumps(*looks))
+    assert not [note for note in measured.notes if "MainThread" in note or "dump the process" in note]
+    assert any(note.startswith("engine-loop of 9 waits for work or for another process in 4 of 5") for note in
+               measured.notes)
+
+
+def test_in_an_unknown_engine_tensors_tell_the_thread_before_the_name_of_the_main_one() -> None:
+    held = "matmul (torch/_tensor.py:9)\nrun_it (fastapi/other.py:5)"
+    waits = "Event.wait (threading.py:629)\nserve (fastapi/other.py:7)"
+    threads = stack_threads.gathered(dumps(stack(held, process="9", thread="t-1", active=False),
+                                           stack(waits, process="9", active=False)))
+    lead = stack_threads.leading(threads)
+    assert lead is not None
+    assert (lead.thread, lead.model, lead.engaged) == ("t-1", False, 0)
 
 
 def test_in_the_uniprocess_executor_the_core_is_the_one_that_runs_the_model() -> None:

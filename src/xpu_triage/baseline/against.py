@@ -36,9 +36,12 @@ class Against:
 
     @property
     def says(self) -> str:
-        """One sentence where something is surely slower; empty otherwise."""
-        if self.comparison is None or self.slowdown is None or not self.slowdown.sure:
+        """One sentence where something is surely slower, or where requests stall that did not; empty otherwise."""
+        if self.comparison is None or self.slowdown is None:
             return ""
+        if not self.slowdown.sure:
+            return f"Nothing is surely slower than in the baseline, but {stalled[0].text}." if (
+                stalled := self.comparison.stalls) else ""
         least = self.slowdown.least
         return (f"Surely slower than in the baseline, at least × {least.ratio:,.3g} ({least.where}): "
                 f"{dimension(self.comparison).kind}.")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnusableInput
-from ..text import clean
+from ..text import clean, counted
 
 if TYPE_CHECKING:
     from .record import Event
@@ -95,7 +95,7 @@ def _record(args: argparse.Namespace) -> int:
     with _progress() as show:
         done = record(address(args.server), plan, args.out, headers={"Authorization": f"Bearer {key}"} if key else {},
                       model=args.model, device=clean(args.device), engine_version=clean(args.engine_version), show=show)
-    print(clean(f"{len(done.records)} of {len(plan.cells)} loads: {done.path}"))
+    print(clean(f"{len(done.records)} of {counted(len(plan.cells), 'load')}: {done.path}"))
     for line in done.failed:
         print(clean(f"failed: {line}"))
     return 1 if done.failed else 0
@@ -119,7 +119,8 @@ def _import(args: argparse.Namespace) -> int:
     from .loads import words
 
     for record in records:
-        print(clean(f"{words(store.cell_of(record))}: {record.tool}, {record.completed or 'unknown'} requests"))
+        print(clean(f"{words(store.cell_of(record))}: {record.tool}, "
+                    f"{counted(record.completed, 'request') if record.completed else 'unknown requests'}"))
         for line in (*record.definitions, *record.notes, *_limits(record)):
             print(clean(f"  {line}"))
     for line in failed:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..errors import UnusableInput
+from ..text import counted
 from .course import course
 from .figures import METRICS, TAILS, THROUGHPUT, Side, client_lag_ms, common_side
 from .loads import Pair, Pairs, paired, words
 from .records import BenchRecord
 from .resampling import Difference, difference, mean_difference
+from .stalls import Stalls, stalls
 from .store import Baseline, Cell
 
 FALSE_ALARMS = 0.01
@@ -41,6 +43,9 @@ MOST_NOTES = 6
 POINTWISE = 0.05
 """Of one interval alone. `SAME` rests on it: that all loads are the same takes every one of these intervals, so no
 more is needed of each for all together (intersection and union)."""
+
+UNTOLD = "whether it is the same cannot be told"
+"""How a note on a part of the environment ends that one of the two does not know."""
 
 MUST_MATCH = ("model", "device")
 MAY_DIFFER = ("engine", "engine_version", "client", "client_version")
@@ -132,6 +137,8 @@ class Comparison:
     """What differs between the two besides the figures, and what limits the comparison."""
     course: tuple[str, ...] = ()
     """Where in the course of a run its slow requests lie, where that is at its start or its end."""
+    stalls: tuple[Stalls, ...] = ()
+    """Requests that took many times as long as usual, where there are more of them than before. No claim."""
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -171,7 +178,7 @@ def compare(old: Baseline, new: Baseline, *, anyway: bool = False) -> Comparison
     return Comparison(old.source, new.source, tuple(judged),
                       tuple(_pooled_judged(metric, difference, cells, level) for metric, difference, cells in pooled),
                       tuple(_failures(both.pairs)), both.only_old, both.only_new, tuple(dict.fromkeys(notes)),
-                      tuple(_courses(both)))
+                      tuple(_courses(both)), stalls(both.pairs))
 
 
 def _entries(pair: Pair) -> Iterator[Entry]:
@@ -258,7 +265,7 @@ def _environments(old: Baseline, new: Baseline, *, anyway: bool) -> Iterator[str
         if not getattr(a, part) or not getattr(b, part):
             which = "both" if not getattr(a, part) and not getattr(b, part) else (
                 "the old one" if not getattr(a, part) else "the new one")
-            yield f"{part} unknown in {which}: whether it is the same cannot be told"
+            yield f"{part} unknown in {which}: {UNTOLD}"
         elif getattr(a, part) != getattr(b, part) and _one_name(getattr(a, part), getattr(b, part)):
             yield f"{part} taken as one: {getattr(a, part)} and {getattr(b, part)}"
     for part in MAY_DIFFER:
@@ -280,12 +287,13 @@ def _one_name(a: str, b: str) -> bool:
 
 def _more_notes(pairs: Sequence[Pair], entries: Sequence[Entry]) -> Iterator[str]:
     if bare := sum(entry.difference is None for entry in entries):
-        yield (f"{bare} of {len(entries)} ratios without an interval: times of 12 single requests or more are needed "
-               f"in both (vllm bench serve --save-detailed, or xpu-triage baseline record)")
+        yield (f"{bare} of {counted(len(entries), 'ratio')} without an interval: times of 12 single requests or more "
+               f"are needed in both (vllm bench serve --save-detailed, or xpu-triage baseline record)")
     for pair in pairs:
         for record in (*pair.old, *pair.new):
             if record.invalid_ttft:
-                yield f"{words(pair.cell)}: {record.invalid_ttft} times to first token of 0 left out"
+                times = counted(record.invalid_ttft, "time")
+                yield f"{words(pair.cell)}: {times} to first token of 0 left out"
         if None in (pair.cell.prompt_tokens, pair.cell.output_tokens):
             yield "lengths unknown in both: taken as the same"
     for entry in entries:
@@ -301,7 +309,7 @@ def _own_notes(old: Baseline, new: Baseline) -> Iterator[str]:
                          ("the new one", [n for n in b if n not in a])):
         yield from (f"{which}: {note}" for note in found[:MOST_NOTES])
         if len(found) > MOST_NOTES:
-            yield f"{which}: {len(found) - MOST_NOTES} more notes"
+            yield f"{which}: {counted(len(found) - MOST_NOTES, 'more note')}"
 
 
 def _courses(both: Pairs) -> Iterator[str]:

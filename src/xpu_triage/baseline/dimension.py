@@ -13,11 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..text import counted
 from .compare import FALSE_ALARMS, POINTWISE, SEEN, TAIL_SEEN, Comparison, Entry, State
 from .figures import METRICS, TAILS, THROUGHPUT
 from .grid import MAX_ASKED, Grid
 from .loads import words
+from .stalls import together
 from .store import Cell
+
+LIKELY = 0.3
+"""Of Fisher's test on requests that stall: two against none, of as many, give 0.25, and one against none 0.5."""
 
 _NAMES = {"concurrency": "concurrency", "prompt_tokens": "prompt length", "output_tokens": "output length"}
 
@@ -74,7 +79,7 @@ def dimension(comparison: Comparison) -> Dimension:
         return _nothing_worse(comparison)
     grid = Grid(comparison)
     tails = [entry for entry in comparison.with_state(State.WORSE) if entry.metric in TAILS]
-    if tails and not _typical_is_slower(comparison):
+    if (tails or _slowest_alone(comparison)) and not _typical_is_slower(comparison):
         return Dimension(Kind.TAIL, _tail_text(comparison, tails), tuple(_where(comparison, grid)), ())
     if (alone := grid.alone()) is not None:
         return Dimension(Kind.ONE_LOAD, f"Slower under one load alone ({words(alone)}), and those around it and beyond "
@@ -86,8 +91,9 @@ def dimension(comparison: Comparison) -> Dimension:
     if missing:
         text += f" What {' and '.join(_NAMES[one] for one in missing)} does cannot be told: one value was measured."
     if failed := sum(one.new for one in comparison.failures if one.more):
-        text += f" {failed} requests failed, more than before: the latencies are of those that came through."
-    return Dimension(kind, text, tuple(_where(comparison, grid)), tuple(grid.asked(missing)))
+        text += f" {counted(failed, 'request')} failed, more than before: the latencies are of those that came through."
+    stalled = (one.text for one in comparison.stalls[:MAX_ASKED])
+    return Dimension(kind, text, (*_where(comparison, grid), *stalled), tuple(grid.asked(missing)))
 
 
 _HELD_BACK = ("The first token comes later, and requests end when they did: the answer is as fast and its stream is "
@@ -115,9 +121,15 @@ def _typical_is_slower(comparison: Comparison) -> bool:
     return any(metric in METRICS and metric != THROUGHPUT for metric in found)
 
 
+def _slowest_alone(comparison: Comparison) -> bool:
+    """Whether a throughput alone is worse, every typical request is as before for sure, and more requests stall."""
+    return bool(comparison.stalls) and all(
+        entry.state in (State.SAME, State.BETTER) for entry in comparison.entries
+        if entry.metric in METRICS and entry.metric != THROUGHPUT)
+
+
 def _tail_text(comparison: Comparison, tails: list[Entry]) -> str:
-    worst = max(tails, key=lambda entry: entry.effect)
-    metrics = {entry.metric for entry in tails}
+    metrics = {entry.metric for entry in tails} or {one.tail for one in comparison.stalls}
     first, gap = "ttft_tail" in metrics, "itl_tail" in metrics
     if gap and not first:
         why = ("They are held up between two tokens: prefills of other prompts in between, preemption where the KV "
@@ -133,8 +145,19 @@ def _tail_text(comparison: Comparison, tails: list[Entry]) -> str:
     fell = any(entry.metric == THROUGHPUT for entry in comparison.with_state(State.WORSE))
     lower = " Throughput is lower by it." if fell else ""
     course = "".join(f" Mind: {said}." for said in comparison.course[:1])
-    return (f"The typical request is not surely slower, and the slowest are, up to × {worst.ratio:,.3g}: the tail. "
-            f"{why}{lower}{course}")
+    if tails:
+        worst = max(tails, key=lambda entry: entry.effect)
+        head = f"The typical request is not surely slower, and the slowest are, up to × {worst.ratio:,.3g}: the tail."
+    else:
+        head = "The typical request is as before, and the time goes to the slowest: the tail."
+    return f"{head} {why}{lower}{_stalled(comparison)}{course}"
+
+
+def _stalled(comparison: Comparison) -> str:
+    """What was seen of requests that stall: a sentence each of the worst."""
+    worst = sorted(comparison.stalls, key=lambda one: -one.ratio)
+    more = f" So in {counted(len(worst) - MAX_ASKED, 'more figure')}." if len(worst) > MAX_ASKED else ""
+    return "".join(f" {one.text}." for one in worst[:MAX_ASKED]) + more
 
 
 def _not_worse(grid: Grid, metric: str, otherwise: str) -> str:
@@ -247,8 +270,8 @@ def _end_to_end(grid: Grid) -> tuple[Kind, str]:
 
 def _nothing_worse(comparison: Comparison) -> Dimension:
     if failed := [one for one in comparison.failures if one.more]:
-        where = tuple(f"{words(one.cell)}: {one.new} of {one.of_new} requests failed, before {one.old} of {one.of_old}"
-                      for one in failed)
+        where = tuple(f"{words(one.cell)}: {one.new} of {counted(one.of_new, 'request')} failed, before {one.old} of "
+                      f"{one.of_old}" for one in failed)
         return Dimension(Kind.ERRORS, "More requests fail than before; those that come through are no slower for sure.",
                          where, ())
     if late := comparison.with_state(State.CLIENT):
@@ -263,28 +286,45 @@ def _nothing_worse(comparison: Comparison) -> Dimension:
     better = comparison.with_state(State.BETTER)
     figures = [entry for entry in comparison.entries if entry.metric in METRICS]
     everything = not any(entry.state in (State.SAME, State.BETTER) for entry in figures)
-    text = "Nothing can be ruled out." if everything else "No regression found" + (
-        f"; {len(better)} figures are better." if better else ".")
+    stall = _may_stall(comparison)
+    text = "Nothing can be ruled out." if everything else ("Nothing is slower for sure" if stall else
+                                                          "No regression found") + (
+        f"; {counted(len(better), 'figure is', 'figures are')} better." if better else ".")
+    text += _stalled(comparison)
     # A throughput has the noise of the slowest requests: what the typical one cannot rule out is asked of latencies.
     unclear = [entry for entry in figures if entry.state is State.UNCLEAR and entry.metric != THROUGHPUT]
     bare = [entry for entry in figures if entry.state is State.UNKNOWN and entry.metric != THROUGHPUT]
     if unclear:
         noisiest = max(unclear, key=lambda entry: entry.se or 0.0)
-        text += (f" {len(unclear)} of {len(figures)} figures are too noisy to rule out a slow-down of "
-                 f"{100 * (SEEN - 1):.0f} % ({_metrics(unclear)}), most of all {noisiest.metric} at "
-                 f"{words(noisiest.cell)}.")
+        text += (f" {_of(unclear, figures, 'is', 'are')} too noisy to rule out a slow-down of {100 * (SEEN - 1):.0f} % "
+                 f"({_metrics(unclear)}), most of all {noisiest.metric} at {words(noisiest.cell)}.")
     if bare:
-        text += f" {len(bare)} of {len(figures)} have no interval and stay open ({_metrics(bare)})."
+        text += f" {_of(bare, figures, 'has', 'have')} no interval: open ({_metrics(bare)})."
     if wide := [e for e in comparison.entries if e.metric in TAILS and e.state is State.UNCLEAR]:
-        text += f" The slowest requests may be {TAIL_SEEN:.0f} times as slow unseen ({_metrics(wide)})."
+        widest = max(wide, key=lambda entry: entry.high or 0.0)
+        text += (f" Of the slowest tenth {TAIL_SEEN:.0f} times as slow is not ruled out ({_metrics(wide)}), least of "
+                 f"all {_line(widest)}.")
     text += "".join(f" Mind: {said}." for said in comparison.course[:1])
     seen = {pooled.metric for pooled in comparison.pooled if pooled.state in (State.SAME, State.BETTER)}
     if noisy := [entry for entry in unclear if entry.metric in seen]:
         text += f" Over all loads together it is ruled out ({_metrics(noisy)})."
     opened = [entry for entry in (*unclear, *bare) if entry.metric not in seen]
-    cells = tuple(dict.fromkeys(entry.cell for entry in (opened or unclear)))[:MAX_ASKED]
-    kind = Kind.UNKNOWN if everything else Kind.OPEN if opened else Kind.NONE
+    again = [one.cell for one in comparison.stalls] if stall else []
+    cells = tuple(dict.fromkeys((*again, *(entry.cell for entry in (opened or unclear)))))[:MAX_ASKED]
+    kind = Kind.UNKNOWN if everything else Kind.OPEN if opened or stall else Kind.NONE
     return Dimension(kind, text, tuple(map(_line, (*unclear, *better)[:MAX_ASKED])), cells)
+
+
+def _may_stall(comparison: Comparison) -> bool:
+    """Whether more requests stall than before, in a load or in all that have some together, and that is not as likely
+    chance as not: one of hundreds against none is no sign."""
+    parts = [[one] for one in comparison.stalls]
+    parts += [[one for one in comparison.stalls if one.tail == tail] for tail in TAILS]
+    return any(together(part) <= LIKELY for part in parts if part)
+
+
+def _of(some: list[Entry], of: list[Entry], one: str, many: str) -> str:
+    return f"{len(some)} of {counted(len(of), 'figure')} {one if len(some) == 1 else many}"
 
 
 def _metrics(entries: list[Entry]) -> str:
@@ -307,5 +347,5 @@ def _where(comparison: Comparison, grid: Grid) -> Iterator[str]:
         entries = [entry for entry in comparison.entries if entry.metric == metric]
         if entries:
             ratios = [entry.ratio for entry in entries]
-            yield (f"{name}: slower in {sum(map(grid.slower, entries))} of {len(entries)} loads, "
+            yield (f"{name}: slower in {sum(map(grid.slower, entries))} of {counted(len(entries), 'load')}, "
                    f"ratios {min(ratios):.2f} to {max(ratios):.2f}")

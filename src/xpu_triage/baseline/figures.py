@@ -10,6 +10,7 @@ from statistics import geometric_mean
 import numpy as np
 from numpy.typing import NDArray
 
+from .doubted import paused
 from .records import BenchRecord, Floats, Requests
 from .resampling import MIN_BLOCKS, MIN_REQUESTS, Estimate, block_length, middle_half, rate, resampled, typical
 from .signals import MIN_FOR_P99, gaps_a_token
@@ -18,7 +19,7 @@ THROUGHPUT = "throughput"
 
 METRICS = ("ttft", "itl", "e2e", THROUGHPUT)
 """Time to first token; time per output token after the first (TPOT where both have it, else the gaps); request
-duration; generated tokens per second."""
+duration; generated tokens per second: of what is kept in flight where requests are known, else of the run."""
 
 TAILS = {"ttft_tail": "ttft", "itl_tail": "itl", "e2e_tail": "e2e"}
 """The slowest tenth of the requests, and the metric that it is the tail of. Of the gaps between tokens it is each
@@ -137,6 +138,19 @@ def _p99(latency: str) -> _Way:
     return way
 
 
+def slowest_values(tail: str, old: Sequence[BenchRecord], new: Sequence[BenchRecord]) -> tuple[Floats, Floats] | None:
+    """One figure a request, in ms: what `tail` is the slowest tenth of, for all runs of either side. None where a side
+    has none, or where a gap is not the same thing in both."""
+    if tail == "itl_tail" and not _chunks_alike(old, new):
+        return None
+    found = []
+    for records in (old, new):
+        columns = [_SLOWEST[tail](record.requests) for record in records if record.requests is not None]
+        values = np.concatenate(columns) if columns else np.empty(0)
+        found.append(values[np.isfinite(values) & (values > 0)])
+    return (found[0], found[1]) if len(found[0]) and len(found[1]) else None
+
+
 def _longest_gap(requests: Requests) -> Floats:
     if len(requests.itl_ms) != len(requests):
         return np.full(len(requests), np.nan)
@@ -193,34 +207,46 @@ def _from_stat(latency: str, part: str) -> _Way:
     return way
 
 
-def _throughput(records: Sequence[BenchRecord]) -> Side | None:
-    """With the interval of Σ tokens ÷ Σ durations: what each of the requests in flight gets, where their number is
-    kept. At a rate that is set from outside a throughput says nothing of the server until it falls behind."""
+def _steady(records: Sequence[BenchRecord]) -> Side | None:
+    """Σ tokens ÷ Σ durations × requests in flight, where their number is kept. The run's own rate has its end in it as
+    well, which one late request holds open, and by an amount that no request of the run tells."""
     sides = []
     for record in records:
-        value = record.output_tokens_per_s
-        if not value or not math.isfinite(value) or value < 0:
+        if record.requests is None or record.concurrency is None or record.request_rate is not None:
             continue
-        sides.append(Side(value, "tokens/s of the run", record.completed, _rate(record)))
+        order = _order(record.requests)
+        tokens, times = record.requests.output_tokens[order], record.requests.e2e_ms[order]
+        known = np.isfinite(tokens) & np.isfinite(times) & (times > 0) & (tokens > 0)
+        count = int(known.sum())
+        if not count:
+            continue
+        tokens, times = tokens[known], times[known]
+        value = float(tokens.sum() / times.sum()) * 1000 * min(record.concurrency, count)
+        sides.append(Side(value, "tokens/s while all run", count,
+                          rate(tokens, times, block_length(count, record.concurrency))))
     return _together(sides)
 
 
-def _rate(record: BenchRecord) -> Estimate | None:
-    if record.requests is None or record.concurrency is None or record.request_rate is not None:
-        return None
-    order = _order(record.requests)
-    tokens, times = record.requests.output_tokens[order], record.requests.e2e_ms[order]
-    known = np.isfinite(tokens) & np.isfinite(times) & (times > 0) & (tokens > 0)
-    return rate(tokens[known], times[known], block_length(int(known.sum()), record.concurrency))
+def _throughput(records: Sequence[BenchRecord]) -> Side | None:
+    """As the tool has it, over the whole run, without an interval. At a rate that is set from outside it says nothing
+    of the server until that falls behind; nor does it of a run that waited most of its time."""
+    sides = []
+    for record in records:
+        value = record.output_tokens_per_s
+        if not value or not math.isfinite(value) or value < 0 or paused(record):
+            continue
+        sides.append(Side(value, "tokens/s of the run", record.completed))
+    return _together(sides)
 
+
+_SLOWEST: dict[str, Callable[[Requests], Floats]] = {
+    "ttft_tail": lambda r: r.ttft_ms, "itl_tail": _longest_gap, "e2e_tail": lambda r: r.e2e_ms}
 
 _WAYS: dict[str, tuple[_Way, ...]] = {
     "ttft": (_from_requests(lambda r: r.ttft_ms), _from_stat("ttft", "p50"), _from_stat("ttft", "mean")),
     "itl": (_from_requests(lambda r: r.tpot_ms), _from_requests(_mean_gap, "typical gap"), _from_stat("tpot", "p50"),
             _from_stat("itl", "p50"), _from_stat("tpot", "mean"), _from_stat("itl", "mean")),
     "e2e": (_from_requests(lambda r: r.e2e_ms), _from_stat("e2e", "p50"), _from_stat("e2e", "mean")),
-    THROUGHPUT: (_throughput,),
-    "ttft_tail": (_tail_of(lambda r: r.ttft_ms), _p99("ttft")),
-    "itl_tail": (_tail_of(_longest_gap), _p99("itl")),
-    "e2e_tail": (_tail_of(lambda r: r.e2e_ms), _p99("e2e")),
+    THROUGHPUT: (_steady, _throughput),
+    **{tail: (_tail_of(_SLOWEST[tail]), _p99(latency)) for tail, latency in TAILS.items()},
 }

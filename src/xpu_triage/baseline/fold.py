@@ -14,17 +14,18 @@ from statistics import geometric_mean
 
 from ..signals import Signal
 from ..telemetry.measured import Measured
-from ..text import clean
+from ..text import clean, counted
 from ..units import figure, show
 from . import signals as bench
 from .against import Against, against
-from .compare import Comparison, State
+from .compare import UNTOLD, Comparison, State
 from .dimension import dimension
+from .doubted import paused
 from .figures import TAILS
 from .limit import PER_REQUEST, step_of
 from .loads import SAME, alike, unlike, words
 from .records import BenchRecord
-from .slowdown import LEAST, MOST
+from .slowdown import LEAST, MOST, TAIL
 from .store import Baseline, Cell
 
 REFERENCE = "serving.reference_tokens_per_s"
@@ -87,7 +88,7 @@ def fold(kept: Baseline, signals: Mapping[str, Signal], records: Sequence[BenchR
     held = held if held is not None else against(kept, records, device=device)
     if held.other:
         out.notes.append(f"the baseline is not used: {held.other}")
-        for name in (REFERENCE, LEAST, MOST):
+        for name in (REFERENCE, LEAST, MOST, TAIL):
             _cannot(out, signals, f"the baseline is of something else: {held.other}", name)
         return out.measured()
     out.notes += held.notes
@@ -225,7 +226,8 @@ def _rate(records: Sequence[BenchRecord], single: bool) -> float | None:
     found = []
     for record in records:
         each = record.stat("tpot").p50
-        value = (1000 / each if each else None) if single else None if _paced(record) else record.output_tokens_per_s
+        value = (1000 / each if each else None) if single else (
+            None if _paced(record) or paused(record) else record.output_tokens_per_s)
         if value is not None and math.isfinite(value) and value > 0:
             found.append(value)
     return geometric_mean(found) if found else None
@@ -238,12 +240,13 @@ def _paced(record: BenchRecord) -> bool:
 
 
 def _slowdown(held: Against, signals: Mapping[str, Signal], out: _Out) -> None:
-    """How much slower the loads of the comparison are, at least and at most."""
+    """How much slower the loads of the comparison are, at least and at most, and their slowest requests at most."""
     if held.slowdown is None:
-        for name in (LEAST, MOST):
+        for name in (LEAST, MOST, TAIL):
             _cannot(out, signals, held.why, name)
         return
-    for name, bound in ((LEAST, held.slowdown.least), (MOST, held.slowdown.most)):
+    slow = held.slowdown
+    for name, bound in ((LEAST, slow.least), (MOST, slow.most), (TAIL, slow.tail)):
         if bound.ratio is None or not math.isfinite(bound.ratio):
             _cannot(out, signals, bound.where, name)
         elif name not in signals:
@@ -264,6 +267,8 @@ def _doubted(held: Against) -> str:
     if found:
         worst = max(found, key=lambda entry: (entry.metric not in TAILS, entry.effect))
         return f"{worst.metric} × {worst.ratio:,.3g} at {words(worst.cell)} ({_state(worst.state)})"
+    if comparison.stalls:
+        return comparison.stalls[0].text
     verdict = dimension(comparison)
     return f"the comparison says: {verdict.kind}" if verdict.regression else ""
 
@@ -335,14 +340,14 @@ def _elsewhere(held: Against, here: Cell, out: _Out) -> None:
 def _dimension(comparison: Comparison, out: _Out) -> None:
     """What the comparison says."""
     found = dimension(comparison)
-    count = len(comparison.cells)
-    head = f"against the baseline ({count} load{'s' * (count != 1)} in common)"
+    head = f"against the baseline ({counted(len(comparison.cells), 'load')} in common)"
     if found.regression and str(found.kind) not in found.text:
         head += f", {found.kind}"
     out.notes.append(f"{head}: {found.text}")
     if found.regression:
         out.notes += found.where[:MOST_NAMED]
-    out.notes += (*comparison.course, *comparison.notes)
+    known = (note for note in comparison.notes if not note.endswith(UNTOLD))  # `against` says it, of all evidence
+    out.notes += (*comparison.course, *known)
 
 
 def _cannot(out: _Out, signals: Mapping[str, Signal], why: str, name: str = REFERENCE) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from ..signals import Signal, Value
 from ..telemetry.measured import Measured
 from ..units import figure
+from .doubted import paused
 from .records import LATENCIES, BenchRecord
 
 MIN_FOR_P99 = 100
@@ -24,6 +25,12 @@ MIN_FOR_P99 = 100
 ONE_A_TOKEN = (0.9, 1.2)
 """Gaps for each token after the first, if every token comes in a chunk of its own (a chunk for the role or the end is
 one more). Judgement: between those and chunks of two tokens or chunks without text lies nothing."""
+
+TOGETHER_MS = 2.0
+TOGETHER = 0.1
+"""A usual gap below both, in ms and as a share of the time per token: most tokens come together with the one before,
+which no step of a model does. Judgement: a buffer's chunks lie microseconds apart, and steps with long stalls between
+keep their own length."""
 
 SAME_LENGTH = 1.05
 """Larger ÷ smaller of two lengths, a mean and a median of one workload: they are one load."""
@@ -146,6 +153,16 @@ def _gaps(out: _Findings) -> None:
             out.miss(name, why)
         return
     middle, record = out.stat("itl", "p50")
+    each, _ = out.stat("tpot", "p50")
+    if middle is not None and each is not None and middle <= min(TOGETHER_MS, TOGETHER * each):
+        out.notes.append(f"most tokens come together with the one before: the usual gap is {figure(middle)} ms, a "
+                         f"token takes {figure(each)} ms. The stream is buffered on the way (a proxy, compression), or "
+                         "a step makes several tokens; the gaps say nothing of single steps. The engine's own token "
+                         "gaps, or a client beside the server, tell which")
+        for name in ("latency.itl_p99_ms", "latency.itl_max_ms", "client.frame_interval_ms"):
+            out.miss(name, f"tokens come in bursts: the usual gap is {figure(middle)} ms, a token takes {figure(each)} "
+                     "ms, so that a long gap is the time between two bursts")
+        return
     out.give("latency.itl_ms", middle, "median of the gaps between tokens", record=record)
     if ratio is not None:
         out.give("client.frame_interval_ms", middle, "median of the gaps between chunks", record=record)
@@ -173,6 +190,9 @@ def _load(out: _Findings) -> None:
     for name, part in (("serving.decode_tokens_per_s", "output_tokens_per_s"),
                        ("serving.prompt_tokens", "prompt_tokens")):
         value, record = out.first(lambda one, part=part: getattr(one, part))  # type: ignore[misc]
+        if name == "serving.decode_tokens_per_s" and (why := paused(record)):
+            out.miss(name, why)
+            continue
         mean = name == "serving.prompt_tokens" and any(line.startswith("lengths:") for line in record.definitions)
         out.give(name, value, "mean" if mean else "", record=record)
         out.miss(name, "the file does not have it")

@@ -1,5 +1,5 @@
 """How much slower than a baseline the loads of a comparison are: at least, for sure, and at most, as the noise leaves
-it open. Two numbers that a rule can weigh; which dimension it is says `dimension`."""
+it open. Numbers that a rule can weigh; which dimension it is says `dimension`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..text import counted
 from .compare import POINTWISE, Comparison, Entry, Pooled, State
-from .figures import METRICS, THROUGHPUT
+from .figures import METRICS, TAILS, THROUGHPUT
 from .loads import words
 from .store import Cell
 
-LEAST, MOST = "latency.baseline_least_ratio", "latency.baseline_most_ratio"
+LEAST, MOST, TAIL = (f"latency.baseline_{which}_ratio" for which in ("least", "most", "tail"))
 
 _TIMES = tuple(metric for metric in METRICS if metric != THROUGHPUT)
 
@@ -36,6 +37,9 @@ class Slowdown:
     most: Bound
     """What no typical time of any load exceeds: the largest upper end. Each interval is of 95 % by itself, and that is
     enough to say it of all: to say it wrongly, each that is larger would have to look small."""
+    tail: Bound
+    """The same of the slowest tenth of the requests, or how many times as long the longest one is, where more stall
+    than before: the larger."""
 
     @property
     def sure(self) -> bool:
@@ -44,8 +48,8 @@ class Slowdown:
 
 
 def slowdown(comparison: Comparison) -> Slowdown:
-    """The two bounds of a comparison."""
-    return Slowdown(_least(comparison), _most(comparison))
+    """The bounds of a comparison."""
+    return Slowdown(_least(comparison), _most(comparison), _tail(comparison))
 
 
 def _least(comparison: Comparison) -> Bound:
@@ -93,7 +97,19 @@ def _most(comparison: Comparison) -> Bound:
                      f"{bare.metric} at {words(bare.cell)} has no interval")
     most = max(entries, key=_upper)
     return Bound(math.exp(min(_upper(most), 700.0)), f"{most.metric} at {words(most.cell)}, the largest of "
-                 f"{len(entries)} figures in {_loads(comparison)}", most.cell)
+                 f"{counted(len(entries), 'figure')} in {_loads(comparison)}", most.cell)
+
+
+def _tail(comparison: Comparison) -> Bound:
+    if why := _no_claim(comparison):
+        return Bound(None, why)
+    tails = [entry for entry in comparison.entries if entry.metric in TAILS and entry.difference is not None]
+    found = [Bound(math.exp(min(_upper(entry), 700.0)), f"{entry.metric} at {words(entry.cell)}, as far as the noise "
+                   "leaves it open", entry.cell) for entry in tails]
+    found += [Bound(one.ratio, one.text, one.cell) for one in comparison.stalls]
+    if not found:
+        return Bound(None, "no load has times of 50 single requests or more in both")
+    return max(found, key=lambda bound: bound.ratio or 0.0)
 
 
 def _upper(entry: Entry) -> float:
@@ -102,5 +118,4 @@ def _upper(entry: Entry) -> float:
 
 
 def _loads(comparison: Comparison) -> str:
-    count = len(comparison.cells)
-    return f"{count} load{'s' * (count != 1)}"
+    return counted(len(comparison.cells), "load")

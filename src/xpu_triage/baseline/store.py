@@ -24,7 +24,8 @@ import numpy as np
 from ..errors import UnusableInput
 from ..evidence.chunks import pieces
 from ..text import clean
-from .records import LATENCIES, BenchRecord, Environment, Floats, Requests, Stat, units_doubted
+from .doubted import units_doubted
+from .records import LATENCIES, BenchRecord, Environment, Floats, Requests, Stat
 
 SCHEMA = 1
 

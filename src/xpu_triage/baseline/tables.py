@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..text import clean
+from ..text import clean, counted
 from .compare import Comparison, Entry, State
 from .dimension import Dimension, Kind
 from .figures import METRICS, TAILS
@@ -19,6 +19,10 @@ from .loads import words
 from .store import Cell
 
 SCHEMA = 1
+
+MOST_NAMED = 4
+"""Of the loads that one of the two alone has."""
+
 HEADS = {"ttft": "first token", "itl": "per token", "e2e": "request", "throughput": "tokens/s",
          "ttft_tail": "first token", "itl_tail": "longest gap", "e2e_tail": "request"}
 STYLES = {State.WORSE: "bold red", State.BETTER: "green", State.CLIENT: "magenta", State.UNCLEAR: "yellow",
@@ -44,11 +48,12 @@ def parts(comparison: Comparison, verdict: Dimension) -> Iterator[RenderableType
         yield Text(f"  {clean(line)}")
     for one in comparison.failures:
         mark = "! " if one.more else "  "
-        yield Text(f"{mark}{words(one.cell)}: {one.new} of {one.of_new} requests failed, before {one.old} of "
-                   f"{one.of_old}")
+        yield Text(f"{mark}{words(one.cell)}: {one.new} of {counted(one.of_new, 'request')} failed, before "
+                   f"{one.old} of {one.of_old}")
     for name, cells in (("only in the old one", comparison.only_old), ("only in the new one", comparison.only_new)):
         if cells:
-            yield Text(f"{name}: {'; '.join(map(words, cells))}")
+            more = f"; and {len(cells) - MOST_NAMED:,} more" if len(cells) > MOST_NAMED else ""
+            yield Text(f"{name}: {'; '.join(map(words, cells[:MOST_NAMED]))}{more}")
     for note in (*comparison.notes, *comparison.course):
         yield Text(f"mind: {clean(note)}")
     if verdict.record_next:
@@ -106,6 +111,10 @@ def to_json(comparison: Comparison, verdict: Dimension) -> dict[str, Any]:
                                       "loads": one.cells, "state": str(one.state)} for one in comparison.pooled},
         "failures": [{**_load(one.cell), "old": one.old, "of_old": one.of_old, "new": one.new, "of_new": one.of_new,
                       "more": one.more} for one in comparison.failures],
+        "stalls": [{**_load(one.cell), "figure": one.tail, "longer_than_ms": _number(one.longer_than_ms),
+                    "old": one.old, "of_old": one.of_old, "new": one.new, "of_new": one.of_new,
+                    "longest_old_ms": _number(one.longest_old_ms), "longest_new_ms": _number(one.longest_new_ms),
+                    "p": _number(one.p)} for one in comparison.stalls],
         "only_old": [_load(cell) for cell in comparison.only_old],
         "only_new": [_load(cell) for cell in comparison.only_new],
         "notes": [clean(note) for note in comparison.notes],

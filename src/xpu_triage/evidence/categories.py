@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from ..steps.exchange_names import exchanges
 from ..trace import Kind
 
 REPEATED = -1
@@ -29,12 +30,6 @@ _DEVICE = re.compile(r"(\w+_)?(kernel|memcpy|memset)$|mtia_ccp_events$|collectiv
 _STEP = re.compile(r"ProfilerStep#\d+$")        # an operator in old files
 _OPERATOR = re.compile(r"(cpu_fallback )?aten::")  # a user annotation where a backend records its fallback itself
 
-_COMM = re.compile(r"[nrhx]ccl|bkcl|oneccl|nvshmem|deep_ep|all_?reduce|all_?gather"
-                   r"|reduce_?scatter|all_?to_?all|cross_device_reduce|send_?recv", re.I)
-
-_INSIDE = re.compile(r"(block|warp|wave(front)?|threads?|sub_?group|cta|cluster|simd|lane)_?all_?reduce", re.I)
-"""A reduction among the threads of one kernel: no other rank takes part."""
-
 _COPY = re.compile(r"memcpy|copy(host|device|buffer)|__amd_rocclr_copy|dma_", re.I)
 
 
@@ -55,11 +50,12 @@ def place(category: str, name: str) -> int:
 
 
 def device_kind(category: str, name: str) -> Kind:
-    """COMM is a collective, or a send or receive between ranks. A copy is a COPY whichever way it goes,
-    between two devices of one process too: it is a transfer that nobody else has to join. Setting memory is
-    a KERNEL: it runs on the compute units, and takes its time from the kernels."""
+    """COMM is a collective, or a send or receive between ranks. A matrix product with a collective in the same kernel
+    is a KERNEL: it computes all the while (`exchange_names.exchanges_and_computes`). A copy is a COPY whichever way it
+    goes, between two devices of one process too: it is a transfer that nobody else has to join. Setting memory is a
+    KERNEL: it runs on the compute units, and takes its time from the kernels."""
     if "memcpy" in category or _COPY.match(name):
         return Kind.COPY
-    if category == "collective_comm" or _COMM.search(_INSIDE.sub("", name)):
+    if category == "collective_comm" or exchanges(name):
         return Kind.COMM
     return Kind.KERNEL

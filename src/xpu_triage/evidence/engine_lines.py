@@ -97,6 +97,8 @@ KV_USAGE = re.compile(r"\b(\w{2,12}) KV cache usage: ([\d.]+)%")
 PERIODIC = re.compile(r"(?:Engine (\d+): |\d+ Engines Aggregated: )?Avg prompt throughput: ([\d.]+) tokens/s, "
                       r"Avg generation throughput: ([\d.]+) tokens/s")
 PERIODIC_COUNT = re.compile(r"\b(Running|Waiting|Swapped|Pending|Preemptions): (\d+)")
+SPECULATION = re.compile(r"(?:Engine \d+: )?(?:SpecDecoding|Speculative) metrics: ")
+"""Beside it where tokens are drafted (vLLM 0.5 on, both names)."""
 PREFIX_HITS = re.compile(r"(?<!External )\b[Pp]refix cache (?:token )?hit rate: (?:GPU: )?([\d.]+)%")
 
 # SGLang: one line a prefill batch, and one every --decode-log-interval decode batches.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -64,8 +65,10 @@ def read(path: str | PathLike[str]) -> EngineLog:
     for line in lines(path, notes):
         log.take(line)
         if log.full:
-            notes.append(f"more than {MAX_READINGS:,} readings: left out from there on")
-            break
+            log.forget()
+    if log.forgotten:
+        notes.append(f"more than {MAX_READINGS:,} readings: those of the first {counted(log.forgotten, 'line')} are "
+                     "left out")
     result = log.result(str(path), notes)
     if not result.iterations and not result.stats and not result.facts and not log.logged:
         raise UnusableInput("no line of an engine's log with figures", where=path,
@@ -78,11 +81,12 @@ class _Log:
 
     def __init__(self, year: int) -> None:
         self.year = year
-        self.lines = self.skipped = self.logged = 0
+        self.lines = self.skipped = self.logged = self.forgotten = 0
         self.iterations: list[dict[str, float]] = []
         self.stats: list[dict[str, float]] = []
         self.said: dict[str, Counter[str]] = {}
         self._rank: dict[str, list[tuple[tuple[str, int], ...]]] = {"iterations": [], "stats": []}
+        self._at: dict[str, list[int]] = {"iterations": [], "stats": []}
         self._bare: list[bool] = []
         self._engines: Counter[str] = Counter()
         self._last_time: float | None = None
@@ -97,6 +101,16 @@ class _Log:
     def full(self) -> bool:
         wide = len(self.iterations) * len(ITERATION_COLUMNS) + len(self.stats) * len(STATS_COLUMNS)
         return wide >= MAX_READINGS
+
+    def forget(self) -> None:
+        """Leave out the beginning, a quarter of the lines: what is wrong now is at the end of a log."""
+        oldest = min(at[0] for at in self._at.values() if at)
+        self.forgotten = oldest + (self.lines - oldest) // 4
+        for table, rows in (("iterations", self.iterations), ("stats", self.stats)):
+            old = bisect_right(self._at[table], self.forgotten)
+            del rows[:old], self._rank[table][:old], self._at[table][:old]
+            if table == "iterations":
+                del self._bare[:old]
 
     def take(self, line: str) -> None:
         if not line or line.isspace():
@@ -127,6 +141,7 @@ class _Log:
         row = {"time": NAN if head.time is None else head.time, **values}
         rows.append(row)
         self._rank[table].append(tuple(rank for rank in head.ranks if rank[0] != "DP"))
+        self._at[table].append(self.lines)
 
     def _iteration(self, head: known.Head) -> bool:
         found = known.ITERATION.match(head.message)
@@ -221,6 +236,8 @@ class _Log:
                 self._counts["answered"] += found[2].startswith("2")
         elif known.COMPILES.match(text):
             self._counts["compiles"] += self._serving
+        elif known.SPECULATION.match(text):
+            self._say("serving.speculation", "true")
         for pattern in (known.FALLBACK, known.FALLBACK_OTHER):
             if found := pattern.match(text):
                 self._say("log.fallback_op", found[1])

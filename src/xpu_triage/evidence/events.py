@@ -13,7 +13,9 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 NO_TIME = float("nan")
-GROUP = "Process Group Name"
+GROUP, ELEMENTS, SIZE, WHAT = "Process Group Name", "In msg nelems", "Group size", "Collective name"
+"""What Kineto says of a collective (ParamCommsUtils.h of torch)."""
+
 
 
 class Dialect(NamedTuple):
@@ -23,7 +25,7 @@ class Dialect(NamedTuple):
     old: bool = False
     """Device rows carry the link to their operator as `external id`, in lower case (torch 1.9)."""
     grouped: bool = False
-    """Collectives name their process group and how much they exchange (torch 2.3 and newer)."""
+    """Collectives name their process group, its size, and how much they exchange (torch 2.3 and newer)."""
 
 
 class Args(msgspec.Struct, gc=False):
@@ -43,7 +45,9 @@ class OldArgs(Args, gc=False):
 
 class GroupedArgs(Args, gc=False):
     group: str | int = msgspec.field(name=GROUP, default="")
-    elements: int = msgspec.field(name="In msg nelems", default=-1)
+    elements: int = msgspec.field(name=ELEMENTS, default=-1)
+    size: int = msgspec.field(name=SIZE, default=0)
+    what: str = msgspec.field(name=WHAT, default="")
 
 
 class Event(Protocol):
@@ -114,7 +118,8 @@ def lenient(text: bytes, dialect: Dialect) -> Event | None:
         *("" if found.get(key) is None else str(found[key]) for key in ("ph", "cat", "name")),
         *(lane if isinstance(lane := found.get(key), int | str) else str(lane) for key in ("pid", "tid")),
         ts=_time(found.get("ts"), dialect), dur=_number(found.get("dur"), NO_TIME),
-        args=GroupedArgs(*ids, group if isinstance(group, str | int) else "", _integer(args.get("In msg nelems")))
+        args=GroupedArgs(*ids, group if isinstance(group, str | int) else "", _integer(args.get(ELEMENTS)),
+                         max(_integer(args.get(SIZE)), 0), what if isinstance(what := args.get(WHAT), str) else "")
         if dialect.grouped else Args(*ids))
     return event
 

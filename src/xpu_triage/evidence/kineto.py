@@ -149,10 +149,12 @@ def _assemble(path: Path, column: dict[str, Ints], kind: NDArray[np.int8], rows:
     device, devices = _codes(lane, on_device, pids, label.device)
     stream_of, streams = _codes(lane, on_device, lanes, label.stream)
     thread, threads = _codes(lane, ~on_device, lanes, label.thread)
-    process, _ = _codes(lane, ~on_device, pids, label.device)
+    process, processes = _codes(lane, ~on_device, pids, label.device)
+    process, owner = _by_rank(process, processes, devices)
     del lane, on_device
     correlation = column.pop("correlation")
-    launch = linking.launches(kind, start, device, process, correlation, column.pop("external"))
+    launch = linking.launches(kind, start, device, process, correlation, column.pop("external"),
+                              owner)
     del process
     exchange, exchanges = _exchanges(rows, column.pop("exchange"))
     end = start + dur
@@ -181,8 +183,9 @@ def _exchanges(rows: Rows, code: Ints) -> tuple[NDArray[np.int32], tuple[Exchang
     """As `Trace` has them."""
     if not len(rows.exchanges):
         return np.zeros(0, np.int32), ()
-    return code.astype(np.int32), tuple(Exchange(clean(shorten(str(group), LONGEST_GROUP)), elements)
-                                        for group, elements in rows.exchanges)
+    return code.astype(np.int32), tuple(
+        Exchange(clean(shorten(str(group), LONGEST_GROUP)), elements, size, clean(shorten(what, LONGEST_GROUP)))
+        for group, elements, size, what in rows.exchanges)
 
 
 def _codes(lane: Ints, mask: NDArray[np.bool_], owner: list[_Owner],
@@ -194,6 +197,23 @@ def _codes(lane: Ints, mask: NDArray[np.bool_], owner: list[_Owner],
     code = {o: i for i, o in enumerate(owners)}
     of_lane = np.array([code.get(o, -1) for o in owner], np.int32)
     return np.where(mask, of_lane[lane], np.int32(-1)), tuple(map(label, owners))
+
+
+_RANK = re.compile(r"\[[^\]]+\]")
+"""Which rank's capture a row is of: what a merger of captures writes before the pids (SGLang's: `[TP00] 4515`)."""
+
+
+def _by_rank(process: NDArray[np.int32], processes: tuple[str, ...],
+             devices: tuple[str, ...]) -> tuple[NDArray[np.int32], dict[int, int] | None]:
+    """Captures of several ranks merged into one file: the processes of each rank as one, and which of these drives each
+    device. The processes as they are, and None, where not all of them and all devices bear a rank's mark."""
+    found = [_RANK.match(label) for label in (*processes, *devices)]
+    marks = [mark[0] for mark in found if mark]
+    if not devices or len(marks) < len(found) or not set(marks[len(processes):]) <= set(marks[:len(processes)]):
+        return process, None
+    code = {mark: i for i, mark in enumerate(dict.fromkeys(marks))}
+    of_process = np.array([code[mark] for mark in marks[:len(processes)]] + [-1], np.int32)
+    return of_process[process], {i: code[mark] for i, mark in enumerate(marks[len(processes):])}
 
 
 def _natural(owner: _Owner) -> list[tuple[int, str]]:

@@ -28,17 +28,18 @@ with time. CUPTI and roctracer number in order of the calls (0.999 and more, sev
 
 
 def launches(kind: Kinds, start: Ints, device: Codes, process: Codes, correlation: Ints,
-             external: Ints) -> Ints:
+             external: Ints, owner: dict[int, int] | None = None) -> Ints:
     """Row of the call that launched each device row: int64, NOT_LINKED, BEFORE_CAPTURE, and -1 on host rows.
 
     Rows are sorted by start; `device` is -1 on host rows and `process` on device rows. A device row belongs
     to the runtime call of the same correlation id, else to the operator of the same external id. Where ids
-    grow with time, work whose id lies below all captured ones was launched before the capture.
+    grow with time, work whose id lies below all captured ones was launched before the capture. `owner`: the
+    process that drives each device, where the file tells.
     """
     launch = np.full(len(kind), NOT_LINKED, np.int64)
     work = np.flatnonzero(kind >= FIRST_DEVICE_KIND)
     calls = np.flatnonzero((kind == Kind.RUNTIME) & (correlation > 0))
-    ids = _Ids(correlation, calls, work[correlation[work] > 0], start, device, process)
+    ids = _Ids(correlation, calls, work[correlation[work] > 0], start, device, process, owner)
     ids.join(launch)
     ops = np.flatnonzero((kind == Kind.HOST_OP) & (external > 0))
     # some versions repeat the correlation id as external id where there is no operator

@@ -62,7 +62,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.keys, self.lanes = Codes(), Codes()        # (category, name); (pid, tid)
-        self.exchanges = Codes()                        # (process group, elements)
+        self.exchanges = Codes()                        # (process group, elements, size, what it does)
         self.places: list[int] = []                     # a Kind, REPEATED or UNPLACED for each key
         self.as_device: set[str] = set()                # unknown categories that are device rows
         self.process_names: dict[str, set[str]] = {}
@@ -145,7 +145,7 @@ class Rows:
         if not dialect.grouped:
             return np.full(count, -1, np.int32)
         codes = self.exchanges
-        return np.array([codes[a.group, a.elements] if (a := e.args) and a.group != "" else -1
+        return np.array([codes[a.group, a.elements, a.size, a.what] if (a := e.args) and a.group != "" else -1
                          for e in events if e.ph == "X"], np.int32)
 
     def _flush(self) -> None:

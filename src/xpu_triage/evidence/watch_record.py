@@ -14,6 +14,9 @@ from ..text import clean, shorten
 from .lines import text
 
 MAX_NOTES = 40
+MAX_ADDRESS = 300
+
+_ADDRESS = re.compile(r"https?://(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?(?:/[\w.-]+)*")
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class WatchRecord:
     notes: tuple[str, ...]
     """How long it ran, and what failed, by probe."""
     skipped: int = 0
+    server: str = ""
+    """The address that was watched (`http://127.0.0.1:8000`); empty where it is not known, or hidden."""
 
 
 def matches(head: str) -> bool:
@@ -43,7 +48,14 @@ def read(path: str | PathLike[str]) -> WatchRecord:
     notes += [f"{name}: {line}" for name, _, failed in probes for line in failed]
     notes += [str(line) for line in _list(record.get("notes"))]
     kept = tuple(clean(shorten(" ".join(note.split()), 300)) for note in notes[:MAX_NOTES] if note)
-    return WatchRecord(fspath(path), sum(count for _, count, _ in probes), kept)
+    return WatchRecord(fspath(path), sum(count for _, count, _ in probes), kept, server=_server(record))
+
+
+def _server(record: dict[str, Any]) -> str:
+    """It becomes part of commands that people paste: an address and nothing else."""
+    asked = record.get("asked")
+    server = asked.get("server") if isinstance(asked, dict) else None
+    return server if isinstance(server, str) and len(server) <= MAX_ADDRESS and _ADDRESS.fullmatch(server) else ""
 
 
 def _lasted(record: dict[str, Any]) -> str:

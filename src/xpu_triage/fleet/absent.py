@@ -49,8 +49,13 @@ def expected(group: str, world_size: int | None) -> int | None:
     return sum(int(to or since) - int(since) + 1 for since, to in re.findall(r"(\d+)(?:-(\d+))?", group))
 
 
+def size_of(group: Matched, world_size: int | None) -> int | None:
+    """How many ranks take part in these collectives: as they say themselves, else as the group is written."""
+    return group.size or expected(group.group, world_size)
+
+
 def is_bound(group: Matched, world_size: int | None) -> bool:
     """Whether a rank that takes part in these collectives is not among those compared: the shortest over the others
     is then no more than an upper bound of the true cost."""
-    size = expected(group.group, world_size)
+    size = size_of(group, world_size)
     return size is not None and len(group.ranks) < size

@@ -8,10 +8,12 @@ the rank that comes last has the exchange alone: the minimum over ranks is (an u
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .result import Floats, Group, Ints, RankResult
 
@@ -21,6 +23,12 @@ WAITS = 1.5
 
 OF_ONE_SIZE = frozenset({"all-reduce", "all-gather", "reduce-scatter", "broadcast"})
 """To which each rank puts in as much, so that another size is another collective."""
+OF_PAIRS = frozenset({"send-receive", "send", "receive"})
+"""Between two ranks each, and captures do not tell which: the first send of one rank and the first receive of another
+are nothing that could be laid beside each other. An all-to-all of which the capture tells is none of these, though
+NCCL's kernel for it bears the same name."""
+MOST = 0.5
+"""A rank whose collectives are those of most in more than this part of the steps is compared in these. Judgement."""
 UNNAMED = "\0"
 """Stands for the collectives that bear no group's name where others do."""
 
@@ -44,6 +52,8 @@ class Matched:
     steps: int
     """Steps compared."""
     group: str = ""
+    size: int = 0
+    """How many ranks the group has, as its collectives say; 0 where they do not."""
     end: Ints | None = None
     """ns [R, N], when each ended, each rank by its own clock; None where a rank does not tell."""
 
@@ -95,6 +105,9 @@ class Matching:
     unmatched: tuple[int, ...] = ()
     """Positions of ranks with collectives that could not be laid beside the others'."""
     notes: tuple[str, ...] = ()
+    other_steps: Mapping[int, Ints] = field(default_factory=dict)
+    """By position of a rank, those of the compared steps in which its collectives are not those of its group, as in the
+    last step before a cut."""
 
 
 def common_steps(ranks: Sequence[RankResult]) -> tuple[list[Ints], bool]:
@@ -134,6 +147,7 @@ def matched(ranks: Sequence[RankResult], steps: Sequence[Ints], by_name: bool) -
     groups: list[Matched] = []
     unmatched: list[int] = []
     notes: list[str] = []
+    other_steps: dict[int, Ints] = {}
     all_tell = all(len(rank.calls.group) for rank in ranks if rank.calls is not None)
     for key, mine in sorted(_members(ranks, all_tell).items()):
         if len(mine) < 2:
@@ -146,16 +160,28 @@ def matched(ranks: Sequence[RankResult], steps: Sequence[Ints], by_name: bool) -
         tables = {i: table for i, one in zip(mine, chosen, strict=True)
                   if (table := _table(ranks[i], one, key)) is not None}
         if not tables:
+            if any(_pairs_only(ranks[i]) for i in mine):
+                notes.append(OF_PAIRS_NOTE)
             continue
-        layout = Counter(table[0] for table in tables.values()).most_common(1)
-        alike = [i for i, table in tables.items() if table[0] == layout[0][0]]
+        same = _same_steps(tables, len(chosen[0]))
+        alike, there = sorted(same), np.flatnonzero(np.all(list(same.values()), axis=0))
         unmatched += sorted(set(mine) - set(alike if len(alike) > 1 else ()))
         if len(alike) > 1:
-            groups.append(_stacked(ranks, tables, alike, len(chosen[0]), key.ranks))
+            kept = {i: tables[i].only(there) for i in alike}
+            groups.append(_stacked(ranks, kept, alike, len(there), key))
+            other_steps |= {i: np.flatnonzero(~each) for i, each in same.items() if not each.all()}
     if not all_tell and any(rank.groups > 1 for rank in ranks if rank.calls is not None):
         notes.append("ranks are in several groups, and the traces do not say which collective is of which: they are "
                      "compared within the smallest, which bounds their true cost all the same")
-    return Matching(tuple(groups), tuple(sorted(set(unmatched))), tuple(dict.fromkeys(notes)))
+    return Matching(tuple(groups), tuple(sorted(set(unmatched))), tuple(dict.fromkeys(notes)), other_steps)
+
+
+OF_PAIRS_NOTE = ("sends and receives are between pairs of ranks, and the captures do not tell whose: they are not laid "
+                 "beside each other, so that they show nobody waiting")
+
+
+def _pairs_only(rank: RankResult) -> bool:
+    return rank.calls is not None and {rank.calls.words[i] for i in np.unique(rank.calls.word)} <= OF_PAIRS
 
 
 def _members(ranks: Sequence[RankResult], all_tell: bool) -> dict[Group, list[int]]:
@@ -183,8 +209,49 @@ def _covered(ranks: Sequence[RankResult], steps: Sequence[Ints]) -> list[Ints]:
     return [one[there] for one in steps]
 
 
-_Table = tuple[bytes, Ints, Ints]
-"""Layout (comparable), entries of `Calls` in order, and the number of the compared step of each."""
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """One rank's collectives of a group in the compared steps, in order."""
+
+    kind: tuple[str, ...]
+    """What there is, and of each collective which of it: the same on ranks that are alike."""
+    code: Ints
+    elements: Ints
+    entry: Ints
+    """Entries of `Calls`."""
+    step: Ints
+    """Number of the compared step."""
+
+    @property
+    def layout(self) -> bytes:
+        return repr(self.kind).encode() + b"".join(one.tobytes() for one in (self.code, self.elements, self.step))
+
+    def by_step(self, steps: int) -> list[bytes]:
+        edges = np.searchsorted(self.step, np.arange(steps + 1)).tolist()
+        return [repr([(self.kind[code], size) for code, size in zip(
+            self.code[a:b].tolist(), self.elements[a:b].tolist(), strict=True)]).encode()
+            for a, b in pairwise(edges)]
+
+    def only(self, steps: Ints) -> _Table:
+        there = np.isin(self.step, steps)
+        return _Table(self.kind, self.code[there], self.elements[there], self.entry[there], self.step[there])
+
+
+def _same_steps(tables: Mapping[int, _Table], steps: int) -> dict[int, NDArray[np.bool_]]:
+    """Of the ranks that go through the collectives of most, by position, in which steps [S] they do: all their steps,
+    or more than MOST of them where one was cut, or did something else once. Of several sets of ranks that with most
+    ranks, and of two as large that with most steps in common."""
+    layout, count = Counter(table.layout for table in tables.values()).most_common(1)[0]
+    whole = {i: np.ones(steps, np.bool_) for i, table in tables.items() if table.layout == layout}
+    if count == len(tables):
+        return whole
+    by_step = {i: table.by_step(steps) for i, table in tables.items()}
+    usual = [Counter(of).most_common(1)[0][0] for of in zip(*by_step.values(), strict=True)]
+    same = {i: np.array([one == most for one, most in zip(mine, usual, strict=True)], np.bool_)
+            for i, mine in by_step.items()}
+    same = {i: each for i, each in same.items() if each.mean() > MOST}
+    in_common = np.all(list(same.values()), axis=0).mean() if same else 0.0
+    return same if in_common > MOST else whole
 
 
 def _table(rank: RankResult, steps: Ints, group: Group) -> _Table | None:
@@ -194,7 +261,7 @@ def _table(rank: RankResult, steps: Ints, group: Group) -> _Table | None:
         return None
     number = np.full(max(_steps(rank), int(calls.step.max()) + 1), -1, np.int64)
     number[steps] = np.arange(len(steps))
-    there = number[calls.step] >= 0
+    there = (number[calls.step] >= 0) & ~np.isin(calls.word, [i for i, w in enumerate(calls.words) if w in OF_PAIRS])
     if group.name == UNNAMED:
         there &= calls.group < 0
     elif group.name:
@@ -206,16 +273,16 @@ def _table(rank: RankResult, steps: Ints, group: Group) -> _Table | None:
     if not len(entry):
         return None
     kinds, kind = np.unique(calls.word[entry], return_inverse=True)
-    layout = repr([calls.words[i] for i in kinds]).encode() + step.astype(np.int32).tobytes() + kind.tobytes()
+    elements = np.full(len(entry), -1, np.int64)
     if group.name:
-        alike = np.isin(calls.word[entry], [i for i, kind in enumerate(calls.words) if kind in OF_ONE_SIZE])
-        layout += np.where(alike, calls.elements[entry], -1).tobytes()
-    return layout, entry, step
+        alike = np.isin(calls.word[entry], [i for i, what in enumerate(calls.words) if what in OF_ONE_SIZE])
+        elements = np.where(alike, calls.elements[entry], -1)
+    return _Table(tuple(calls.words[i] for i in kinds), kind.astype(np.int64), elements, entry, step)
 
 
-def _stacked(ranks: Sequence[RankResult], tables: dict[int, _Table], alike: Sequence[int], steps: int,
-             group: str) -> Matched:
-    _, entry, step = tables[alike[0]]
+def _stacked(ranks: Sequence[RankResult], tables: Mapping[int, _Table], alike: Sequence[int], steps: int,
+             group: Group) -> Matched:
+    entry, step = tables[alike[0]].entry, tables[alike[0]].step
     first = ranks[alike[0]].calls
     assert first is not None
     word = first.word[entry].astype(np.int64)
@@ -223,10 +290,10 @@ def _stacked(ranks: Sequence[RankResult], tables: dict[int, _Table], alike: Sequ
     for i in alike:
         calls = ranks[i].calls
         assert calls is not None
-        rows.append(calls.us[tables[i][1]])
+        rows.append(calls.us[tables[i].entry])
         if len(calls.end) == len(calls):
-            ends.append(calls.end[tables[i][1]])
+            ends.append(calls.end[tables[i].entry])
     new = np.concatenate(([True], (np.diff(step) != 0) | (np.diff(word) != 0)))
     start = np.maximum.accumulate(np.where(new, np.arange(len(step)), 0))
     return Matched(np.array(alike, np.int64), np.stack(rows), step, word, np.arange(len(step)) - start, first.words,
-                   steps, group, np.stack(ends) if len(ends) == len(alike) else None)
+                   steps, group.ranks, group.size, np.stack(ends) if len(ends) == len(alike) else None)

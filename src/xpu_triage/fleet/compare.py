@@ -10,13 +10,17 @@ import numpy as np
 
 from ..fingerprints import Fingerprint
 from ..signals import Signal
+from ..verdict import Level
 from .absent import is_bound, missing, named
 from .collectives import Matched, Matching, common_steps, matched
+from .in_step import in_step
+from .kernels import Kernels, kernels_of
 from .lateness import is_cold, lateness, mean
 from .outliers import Values, apart, middle
 from .result import Ints, RankResult
 from .sessions import LeftOut
 from .settle import BY_ORDER, Doubt, Settled
+from .unlike import recorded_more
 
 FEW = 0.1
 """At most this part of the ranks (but one always) can differ from the rest; more are a second kind of rank."""
@@ -56,6 +60,8 @@ class RankRow:
     """
     telemetry: tuple[str, ...] = ()
     """In what its telemetry stands apart: `clock.core_fraction 0.61, the others 0.98`."""
+    recorded_more: tuple[str, ...] = ()
+    """What its capture records and most others' do not: its host is slower by it."""
 
     @property
     def remarkable(self) -> bool:
@@ -91,6 +97,10 @@ class Comparison:
     """Whether one step alone was compared, in which a cold start looks like a straggler."""
     steps_compared: int = 0
     """One set apart among them."""
+    together: frozenset[int] = frozenset()
+    """Positions in `rows` of ranks whose matched collectives end with those of most of their group."""
+    kernels: Kernels | None = None
+    """Of `rows`, in their order; None where nothing is compared."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -114,10 +124,17 @@ def compared(given: Settled, pages: Sequence[Fingerprint]) -> Comparison:
     if first:
         notes.append("the first step compared took much longer than the others (a warm-up?): it is set apart from all "
                      "times here, not from the ranks' own verdicts")
-        steps = [one[1:] for one in steps]
-        compute = _own(ranks, steps, by_name, [])[1]
-    matching = matched(ranks, steps, by_name) if given.doubt is None else Matching(())
+        compute = _own(ranks, [one[1:] for one in steps], by_name, [])[1]
+    matching = matched(ranks, [one[first:] for one in steps], by_name) if given.doubt is None else Matching(())
     notes += matching.notes
+    if per == "step" and matching.other_steps:
+        steps = [_without(one, first + matching.other_steps.get(i, np.zeros(0, np.int64)))
+                 for i, one in enumerate(steps)]
+        own, _, per = _own(ranks, steps, by_name, [])
+        compute = _own(ranks, [one[first:] for one in steps], by_name, [])[1]
+        names = _some([ranks[i].name for i in matching.other_steps])
+        notes.append(f"some steps of {names} have other collectives than the same steps of most (a cut, a first or "
+                     "last step): they are left out")
     wait, last = _waiting(len(ranks), matching)
     found = lateness(ranks, own, first, last, per == "step")
     own_ms = mean(own[:, first:])
@@ -126,14 +143,21 @@ def compared(given: Settled, pages: Sequence[Fingerprint]) -> Comparison:
     waits_for |= _waits_for(ranks, _only_in(found.only_in, len(ranks)) & ~found.late, own_ms, pages)
     if found.slower.any():
         waits_for = {i: "the slower kind" for i, rank in enumerate(ranks)
-                     if not found.slower[i] and _may_wait(rank, _waiting_pages(pages))}
+                     if not found.slower[i] and _may_wait(rank, waiting_pages(pages))}
     settled_otherwise = {*waits_for, *found.only_in}
+    more = recorded_more(ranks) if given.doubt is None else [()] * len(ranks)
+    settled_otherwise |= {i for i, rank in enumerate(ranks) if more[i] and rank.level is not Level.CONFIRMED}
+    if deep := [f"{rank.name} ({', '.join(more[i])})" for i, rank in enumerate(ranks) if more[i]]:
+        notes.append(f"captures were recorded with different options, these with more than most: {_some(deep)}. What "
+                     "their hosts take longer may be the profiler")
     differs = _differing(ranks, usual, settled_otherwise) if given.doubt is None else set()
     telemetry = _telemetry(ranks)
+    together = {int(group.ranks[i]) for group in matching.groups if (pace := in_step(group)) is not None
+                for i in np.flatnonzero(pace.together)}
     rows = tuple(RankRow(
         rank, _known(own_ms[i]), _known(found.ratio[i]), _known(compute[i]), _known(wait[i]), _known(last[i]),
         bool(found.late[i]), i in differs, waits_for.get(i, ""), bool(found.slower[i]), found.only_in.get(i, ()),
-        tuple(telemetry[i])) for i, rank in enumerate(ranks))
+        tuple(telemetry[i]), more[i]) for i, rank in enumerate(ranks))
     if matching.unmatched:
         names = _some([ranks[i].name for i in matching.unmatched])
         notes.append(f"collectives of {names} are not those of the others, or of other steps: not matched")
@@ -146,7 +170,15 @@ def compared(given: Settled, pages: Sequence[Fingerprint]) -> Comparison:
         unknown = dict.fromkeys(unknown, "nothing shows that these are ranks of one job")
     return Comparison(rows, given.left_out, signals, unknown, matching.groups, verdicts, usual, per, given.world_size,
                       given.doubt, given.one_job, gaps, bool(first), found.by_one_step,
-                      own.shape[1] if per == "step" else 0, tuple(notes))
+                      own.shape[1] if per == "step" else 0, frozenset(together),
+                      kernels_of(ranks, compute) if given.doubt is None else None, tuple(notes))
+
+
+def _without(steps: Ints, places: Ints) -> Ints:
+    """`steps` with -1, which is none, at these places."""
+    out = steps.copy()
+    out[places] = -1
+    return out
 
 
 def _only_in(places: dict[int, tuple[int, ...]], count: int) -> np.ndarray:
@@ -214,7 +246,7 @@ def _usual(ranks: Sequence[RankResult]) -> tuple[str | None, dict[str, int]]:
 def _waits_for(ranks: Sequence[RankResult], late: np.ndarray, own: Values,
                pages: Sequence[Fingerprint]) -> dict[int, str]:
     """Of ranks that wait for others, by their verdict or their figures: the late rank of their group."""
-    waiting = _waiting_pages(pages)
+    waiting = waiting_pages(pages)
     slowest: dict[str, int] = {}
     for i in np.flatnonzero(late).tolist():
         group = ranks[i].group
@@ -230,7 +262,7 @@ def _may_wait(rank: RankResult, waiting: Collection[str]) -> bool:
     return rank.conclusive in waiting or (rank.conclusive is None and inside >= IN_COLLECTIVES)
 
 
-def _waiting_pages(pages: Sequence[Fingerprint]) -> set[str]:
+def waiting_pages(pages: Sequence[Fingerprint]) -> set[str]:
     """The verdicts that say, or may say, that a rank waits for others."""
     return {page.id for page in pages if page.finding and set(page.finding) <= WAITING}
 

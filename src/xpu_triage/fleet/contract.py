@@ -55,6 +55,7 @@ def _row(row: RankRow) -> dict[str, Any]:
         "own_ms": row.own_ms, "own_ratio": row.own_ratio, "compute_ms": row.compute_ms, "wait_ms": row.wait_ms,
         "last_share": row.last_share, "late": row.late, "differs": row.differs, "waits_for": row.waits_for or None,
         "slower_kind": row.slower_kind, "late_only_in": list(row.only_in),
-        "telemetry": list(row.telemetry), "signals": {name: value for name, value, _ in rank.values},
+        "telemetry": list(row.telemetry), "recorded_more": list(row.recorded_more),
+        "signals": {name: value for name, value, _ in rank.values},
         "notes": list(rank.notes),
     }

@@ -18,7 +18,7 @@ from .result import RankResult
 
 Flags = NDArray[np.bool_]
 
-TOGETHER = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "barrier"})
+TOGETHER = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "dispatch", "combine", "barrier"})
 """What no rank can leave before all have come. A broadcast's root, a sender, a rank that is reduced from can."""
 FEWEST = 4
 """Occurrences from which on a constant distance is no accident."""

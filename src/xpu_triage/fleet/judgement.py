@@ -5,29 +5,45 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median_low
 
 from ..contradictions import contradictions
 from ..fingerprints import Fingerprint
 from ..signals import Signal, Signals
 from ..text import shorten
 from ..verdict import Level, Verdict, judge
-from .absent import how_many, is_bound, named
-from .collectives import Matched
 from .compare import Comparison, RankRow
-from .lateness import LONG
+from .kernels import Longer, Why, mirrored, why_longer
+from .next_steps import (
+    IN_TURN,
+    PAST_WARM_UP,
+    SAME_OPTIONS,
+    advised,
+    of_missing,
+    of_straggler,
+    of_unshown,
+)
 from .settle import Doubt
 from .summary import spans
+from .unlike import carries_more
+from .waits import (
+    are_several,
+    may_hide,
+    most_skew,
+    much_waiting,
+    taken_up,
+    usually_last,
+    waiting_words,
+    who_is_missing,
+)
+from .wording import RANKS_SAID, not_compared, others_said, sentences
 
 STRAGGLER = "straggler"
 DIFFERS = "rank-differs"
 UNEVEN = "uneven-ranks"
 SLOW_STEP = "slow-step"
-TAKEN_UP = 0.5
-"""The others wait for a late rank where they wait at least this part of its excess longer than it does. Judgement."""
 SLOWER = 0.5
-"""Where kernels are at least this part of a rank's excess, the device itself is slower. Judgement."""
-RANKS_SAID = 8
+"""Where kernels are at least this part of a rank's excess, they are what is longer. Judgement."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +97,15 @@ def _not_one_job(found: Comparison, doubt: Doubt) -> JobVerdict:
              f"each by itself: {'; '.join(said[:RANKS_SAID])}{more}" if said else "by themselves none says anything"]
     return JobVerdict(
         Level.NOT_ENOUGH, None,
-        "These are not ranks of one job" if doubt.certain else "Not shown to be ranks of one job", _sentences(parts),
+        "These are not ranks of one job" if doubt.certain else "Not shown to be ranks of one job", sentences(parts),
         "Each alone: xpu-triage diagnose. To compare ranks, record all of one job at the same time, over the same "
         "steps, with traces that state rank and world size (torch.profiler does where torch.distributed is in use)",
         "", "")
 
 
 def _straggler(found: Comparison, late: list[RankRow], pages: Sequence[Fingerprint]) -> JobVerdict:
+    usual_ms = _usual_kernels(found)
+    late = sorted(late, key=lambda row: _by_its_profiler(row, usual_ms))       # else as they are: the latest first
     row = late[0]
     rank = row.result
     alone = _with_all_ranks(found, row, pages)[0]
@@ -96,72 +114,70 @@ def _straggler(found: Comparison, late: list[RankRow], pages: Sequence[Fingerpri
         fingerprint, how_sure = alone.id, alone.level
     own = row.own_ms or 0.0
     usual = own / (row.own_ratio or 1.0)
+    taken = taken_up(found, [row], own - usual)
     parts = [f"{rank.name} takes {own:,.2f} ms of its own a {found.per} where {usual:,.2f} ms is the median "
-             f"({own / usual:,.2f} ×)"]
-    level, waiting = _taken_up(found, [row], own - usual)
-    parts.append(waiting)
-    usual_ms = _usual_kernels(found)
-    slower = False
+             f"({own / usual:,.2f} ×)", taken.words]
+    kernels = _kernels_explain(row, usual_ms)
+    longer, more = _unlike(found, [row])
     if row.compute_ms is not None and usual_ms:
-        slower = row.compute_ms - usual_ms >= SLOWER * (own - usual)
-        parts.append(f"its kernels take {row.compute_ms / usual_ms:,.2f} × the median: " + (
-            "the device is not what is slower" if not slower else "its kernels are what is longer"
-            if level is Level.NOT_ENOUGH or found.by_one_step else "the device itself is slower"))
+        parts.append(f"its kernels take {row.compute_ms / usual_ms:,.2f} × the median: "
+                     + _of_kernels(kernels, longer, more, taken.shown and not found.by_one_step, rank.requests is None))
+    if more:
+        parts.append(f"its steps carry {more}")
     parts += row.telemetry
     if fingerprint:
         parts.append(f"its own diagnosis: {fingerprint} ({how_sure}), {rank.where or rank.title}")
-    parts += _others(found, [r for r in found.rows if r.remarkable and r is not row])
-    parts += _not_compared(found)
-    said = f" ({fingerprint})" if fingerprint else ""
-    if level is Level.NOT_ENOUGH:
-        return JobVerdict(level, None, f"{rank.name} takes longer, and the others do not wait for it",
-                          _sentences(parts), SAME_TIME, rank.name, rank.label, fingerprint)
-    if found.by_one_step:
+    parts += others_said(found, [r for r in found.rows if r.remarkable and r is not row])
+    parts += not_compared(found)
+
+    def not_enough(title: str, to_do: str) -> JobVerdict:
+        return JobVerdict(Level.NOT_ENOUGH, None, title, sentences(parts), to_do, rank.name, rank.label, fingerprint)
+
+    if found.by_one_step and found.groups:
         parts.insert(1, "one step was compared: a cold start looks the same")
-        return JobVerdict(Level.NOT_ENOUGH, None, f"{rank.name} is late in the one step compared", _sentences(parts),
-                          PAST_WARM_UP, rank.name, rank.label, fingerprint)
-    more = f" and {len(late) - 1:,} more" if len(late) > 1 else ""
-    return JobVerdict(level, STRAGGLER, f"straggler: {rank.name}{said}{more}", _sentences(parts),
-                      _next_of(row, slower), rank.name, rank.label, fingerprint)
+        return not_enough(f"{rank.name} is late in the one step compared", PAST_WARM_UP)
+    if not taken.shown:
+        return not_enough(f"{rank.name} takes longer, and the others do not wait for it" if taken.matched else
+                          f"{rank.name} takes longer; nothing shows that the others wait for it", of_unshown(taken))
+    if _by_its_profiler(row, usual_ms):
+        parts.insert(1, f"its capture records {', '.join(row.recorded_more)}, which those of most others do not: the "
+                        "profiler is the first suspect")
+        return not_enough(f"{rank.name} is late, and its capture records more than the others'", SAME_OPTIONS)
+    said = f" ({fingerprint})" if fingerprint else ""
+    several = f" and {len(late) - 1:,} more" if len(late) > 1 else ""
+    return JobVerdict(Level.PROBABLE, STRAGGLER, f"straggler: {rank.name}{said}{several}", sentences(parts),
+                      of_straggler(row, kernels, longer, more), rank.name, rank.label, fingerprint)
 
 
-SAME_TIME = ("Record the same steps on all ranks at the same time, in one session, and compare again: ranks that "
-             "exchange wait for a slow one, and here they did not")
-PAST_WARM_UP = ("Record several steps past the warm-up (the profiler's wait and warmup steps) on all ranks, and "
-                "compare again: first steps compile, allocate and load")
+def _kernels_explain(row: RankRow, usual_ms: float) -> bool:
+    """Whether its kernels are what a rank takes longer by."""
+    own = row.own_ms or 0.0
+    return (row.compute_ms is not None and usual_ms > 0
+            and row.compute_ms - usual_ms >= SLOWER * (own - own / (row.own_ratio or 1.0)))
 
 
-def _taken_up(found: Comparison, rows: Sequence[RankRow], excess: float) -> tuple[Level, str]:
-    """Whether the others wait for these, in words. Without collectives each rank goes its own way."""
-    chosen = {i for i, row in enumerate(found.rows) if any(row is one for one in rows)}
-    groups = [group for group in found.groups if chosen.intersection(group.ranks.tolist())]
-    together = sorted({i for group in groups for i in group.ranks.tolist()})
-    theirs = [found.rows[i].wait_ms or 0.0 for i in together if i in chosen]
-    others = [found.rows[i].wait_ms or 0.0 for i in together if i not in chosen]
-    them = "it does" if len(rows) == 1 else "these do"
-    if not groups and any(row.result.calls is not None for row in found.rows):
-        return Level.NOT_ENOUGH, (f"but no collective could be matched that {them.split()[0]} and the others take part "
-                                  "in: nothing shows that anybody waits")
-    if not others:
-        return Level.PROBABLE, f"no collective could be matched to show that the others wait for {them.split()[0]}"
-    usual = _median if len(rows) == 1 else fmean
-    longer = usual(others) - usual(theirs)
-    if found.per == "collective":
-        longer /= sum(len(group.step) for group in groups)
-    most = "at most " if any(is_bound(group, found.world_size) for group in groups) else ""
-    cost = f"whose true cost is {most}{sum(group.cost_ms for group in groups):,.2f} ms"
-    if longer >= TAKEN_UP * excess:
-        share = rows[0].last_share if len(rows) == 1 else None
-        last = f"; it comes last in {share:.0%} of those with waiting" if share else ""
-        return Level.PROBABLE, (f"the others wait {longer:,.2f} ms longer than {them} in their collectives, {cost}: "
-                                f"communication is not to blame{last}")
-    waited = f"wait only {longer:,.2f} ms longer than" if longer > 0 else "wait no longer than"
-    return Level.NOT_ENOUGH, (f"but the others {waited} {them} in their collectives, {cost}: their steps "
-                              "may not be the same")
+def _by_its_profiler(row: RankRow, usual_ms: float) -> bool:
+    """Whether that a rank is late may come of what was recorded of it: on its host, and not proven otherwise."""
+    return (bool(row.recorded_more) and row.result.level is not Level.CONFIRMED
+            and not _kernels_explain(row, usual_ms))
 
 
-def _median(values: Sequence[float]) -> float:
-    return sorted(values)[(len(values) - 1) // 2]
+def _unlike(found: Comparison, rows: Sequence[RankRow]) -> tuple[Longer, str]:
+    """Why the kernels of these take longer than the others', and what their steps carry more."""
+    mine = [i for i, row in enumerate(found.rows) if any(row is one for one in rows)]
+    others = [i for i, row in enumerate(found.rows) if i not in mine and not row.late and row.own_ms is not None]
+    longer = why_longer(found.kernels, mine, others) if found.kernels is not None else Longer(Why.UNKNOWN, "")
+    return longer, carries_more([row.result for row in rows], [found.rows[i].result for i in others])
+
+
+def _of_kernels(kernels: bool, longer: Longer, more: str, shown: bool, load_unknown: bool) -> str:
+    """What the kernels' time says of the device, in words."""
+    if not kernels:
+        return "the device is not what is slower"
+    if longer.why is Why.DEVICE and shown and not more:
+        unless = ", unless its steps carry more (batch, sequence lengths), which their names do not tell"
+        return f"the device itself is slower ({longer.words}){unless if load_unknown else ''}"
+    return "its kernels are what is longer" + (f": {longer.words}" if longer.words else "")
 
 
 def _uneven(found: Comparison) -> JobVerdict:
@@ -169,32 +185,43 @@ def _uneven(found: Comparison) -> JobVerdict:
     slow = [row for row in found.rows if row.slower_kind]
     fast = [row for row in found.rows if not row.slower_kind and row.own_ms is not None]
     long_ms, short_ms = (fmean(row.own_ms or 0.0 for row in rows) for rows in (slow, fast))
-    level, waiting = _taken_up(found, slow, long_ms - short_ms)
+    taken = taken_up(found, slow, long_ms - short_ms)
     others = "the others" if len(fast) > 1 else fast[0].result.name
     parts = [f"{len(slow):,} ranks take {long_ms:,.2f} ms of their own a {found.per} (the mean), {others} "
-             f"{short_ms:,.2f} ms ({long_ms / short_ms:,.2f} ×): so many are no stragglers", waiting]
-    compute = [_median(known) if (known := [row.compute_ms for row in rows if row.compute_ms is not None]) else 0.0
+             f"{short_ms:,.2f} ms ({long_ms / short_ms:,.2f} ×): so many are no stragglers", taken.words]
+    compute = [median_low(known) if (known := [row.compute_ms for row in rows if row.compute_ms is not None]) else 0.0
                for rows in (slow, fast)]
     if all(compute):
         parts.append(f"their kernels take {compute[0] / compute[1]:,.2f} × those of the others")
+    if more := _unlike(found, slow)[1]:
+        parts.append(f"their steps carry {more}")
     said = Counter(row.result.conclusive or "not enough evidence" for row in slow)
     parts.append("by themselves the slower say: " + ", ".join(f"{n:,} {what}" for what, n in said.most_common()))
-    parts += _others(found, [row for row in found.rows if row.remarkable])
-    parts += _not_compared(found)
+    parts += others_said(found, [row for row in found.rows if row.remarkable])
+    parts += not_compared(found)
     numbers = sorted(row.result.rank for row in slow if row.result.rank is not None)
     names = f"ranks {spans(numbers)}" if len(numbers) == len(slow) else f"{len(slow):,} of {len(found.rows):,} ranks"
-    shown = sorted(slow, key=lambda row: row.own_ms or 0.0)[(len(slow) - 1) // 2].result
-    title = f"two kinds of rank: {shorten(names, 60)} take longer (work split unevenly?)"
-    if level is Level.NOT_ENOUGH:
-        return JobVerdict(level, None, f"{shorten(names, 60)} take longer, and the others do not wait for them",
-                          _sentences(parts), SAME_TIME, names, shown.label)
-    if found.by_one_step:
+    who = shorten(names, 60)
+    label = sorted(slow, key=lambda row: row.own_ms or 0.0)[(len(slow) - 1) // 2].result.label
+
+    def verdict(level: Level, title: str, to_do: str) -> JobVerdict:
+        return JobVerdict(level, None if level is Level.NOT_ENOUGH else UNEVEN, title, sentences(parts), to_do, names,
+                          label)
+
+    title = f"two kinds of rank: {who} take longer (work split unevenly?)"
+    if found.by_one_step and found.groups:
         parts.insert(1, "one step was compared: a cold start looks the same")
-        return JobVerdict(Level.NOT_ENOUGH, None, title, _sentences(parts), PAST_WARM_UP, names, shown.label)
-    return JobVerdict(level, UNEVEN, title, _sentences(parts),
-                      "Compare what the two kinds are given: stages of the pipeline, experts, tokens and sequence "
-                      "lengths. Where all is split evenly, compare what the slower share: host, power limit, clocks, "
-                      "kind of device", names, shown.label)
+        return verdict(Level.NOT_ENOUGH, title, PAST_WARM_UP)
+    if not taken.shown:
+        return verdict(Level.NOT_ENOUGH, f"{who} take longer, and the others do not wait for them" if taken.matched else
+                       f"{who} take longer; nothing shows that the others wait for them", of_unshown(taken))
+    if all(_by_its_profiler(row, compute[1]) for row in slow):
+        parts.insert(1, "their captures record more than the others': the profiler is the first suspect")
+        return verdict(Level.NOT_ENOUGH, f"{who} take longer, and their captures record more", SAME_OPTIONS)
+    return verdict(Level.PROBABLE, title,
+                   "Compare what the two kinds are given: stages of the pipeline, experts, tokens and sequence "
+                   "lengths. Where all is split evenly, compare what the slower share: host, power limit, clocks, kind "
+                   "of device")
 
 
 def _slow_step(found: Comparison, row: RankRow) -> JobVerdict:
@@ -206,44 +233,25 @@ def _slow_step(found: Comparison, row: RankRow) -> JobVerdict:
     parts = [f"{rank.name} was late in {where} only, of {steps:,} compared (counted from 0)" + (
         ", as in a warm-up: compilation, allocation or loading" if first else "")]
     if table is not None:
+        usual = median_low([float(ms) for ms in table.own])
         parts.append(f"it took up to {float(table.own.max()):,.2f} ms of its own there, in its median step "
-                     f"{_median([float(ms) for ms in table.own]):,.2f} ms; the others waited for it meanwhile, so that "
-                     "communication and their own verdicts are not to be read from these traces")
-    parts.append(_waiting_words(found))
-    parts += _others(found, [r for r in found.rows if r.remarkable and r is not row])
-    parts += _not_compared(found)
+                     f"{usual:,.2f} ms; the others waited for it meanwhile, so that communication and their own "
+                     "verdicts are not to be read from these traces")
+    parts.append(waiting_words(found))
+    parts += others_said(found, [r for r in found.rows if r.remarkable and r is not row])
+    parts += not_compared(found)
     how = " (warm-up)" if first else ""
     return JobVerdict(
-        Level.PROBABLE, SLOW_STEP, f"slow in {where} only{how}: {rank.name}", _sentences(parts),
+        Level.PROBABLE, SLOW_STEP, f"slow in {where} only{how}: {rank.name}", sentences(parts),
         PAST_WARM_UP if first else
         f"Look at that step of {rank.name} (xpu-triage diagnose {rank.label}); record more steps to see whether it "
         "comes again, and on which rank", rank.name, rank.label)
 
 
-def _not_compared(found: Comparison) -> list[str]:
-    parts = [f"{_names(found.left_out)} not compared"] if found.left_out else []
-    if found.missing:
-        who = named(found.missing)
-        parts.append(f"{who} of a world of {found.world_size:,} {'is' if how_many(found.missing) == 1 else 'are'} "
-                     "missing, and may be later still")
-    return parts
-
-
 def _usual_kernels(found: Comparison) -> float:
     """Median of the kernels' time, ms a step; 0 where it is not known."""
-    known = sorted(row.compute_ms for row in found.rows if row.compute_ms is not None)
-    return known[(len(known) - 1) // 2] if known else 0.0
-
-
-def _next_of(row: RankRow, slower: bool) -> str:
-    rank = row.result
-    if slower:
-        return (f"The other ranks run the same kernels faster. Record clocks, power and limits of {rank.name} beside "
-                "another's under load; then swap the two devices: a slowness that moves along is the device's, one "
-                "that stays is of the rank's share of the work")
-    if rank.conclusive:
-        return rank.next or f"xpu-triage diagnose {rank.label}"
-    return f"xpu-triage diagnose {rank.label}, and compare its host (CPU binding, other processes) with another's"
+    known = [row.compute_ms for row in found.rows if row.compute_ms is not None]
+    return median_low(known) if known else 0.0
 
 
 def _differs(found: Comparison, differing: list[RankRow]) -> JobVerdict:
@@ -251,10 +259,10 @@ def _differs(found: Comparison, differing: list[RankRow]) -> JobVerdict:
     rank = row.result
     most = found.usual or "not enough evidence"
     parts = [f"{rank.name} differs: {rank.conclusive} ({rank.level}), where {_count(found, most)} say {most}",
-             rank.where, *row.telemetry, *_others(found, [r for r in found.rows if r.remarkable and r is not row]),
-             *_not_compared(found)]
-    return JobVerdict(rank.level, DIFFERS, f"one rank differs: {rank.name} ({rank.conclusive})", _sentences(parts),
-                      rank.next, rank.name, rank.label, rank.conclusive)
+             rank.where, *row.telemetry, *others_said(found, [r for r in found.rows if r.remarkable and r is not row]),
+             *not_compared(found)]
+    return JobVerdict(rank.level, DIFFERS, f"one rank differs: {rank.name} ({rank.conclusive})", sentences(parts),
+                      advised(found, rank.next, row), rank.name, rank.label, rank.conclusive)
 
 
 def _count(found: Comparison, verdict: str) -> str:
@@ -262,43 +270,56 @@ def _count(found: Comparison, verdict: str) -> str:
 
 
 def _alike(found: Comparison, pages: Sequence[Fingerprint]) -> JobVerdict:
+    """No rank is late or differs: the job's own verdict, unless a rank that is late may be hidden."""
     row = found.typical
     verdict, signals = _with_all_ranks(found, row, pages)
     shown = next((r for r in found.rows if r.telemetry), row)
+    who = who_is_missing(found)
     if len(found.rows) == 1:
         parts = ["one rank: nothing to compare it with"]
     elif not found.per:
         parts = [f"{len(found.rows):,} ranks, whose times cannot be compared"]
     else:
-        given = " given" if found.missing else ""
-        parts = [f"no rank of {len(found.rows):,}{given} is late or differs"]
-    who = named(found.missing)
-    if found.missing:
-        many = how_many(found.missing) > 1
-        parts.append(f"{who} of a world of {found.world_size:,} {'are' if many else 'is'} missing, and may be what the "
-                     "others wait for in their collectives")
-    parts.append(_waiting_words(found))
+        parts = [f"no rank of {len(found.rows):,}{' given' if who else ''} is late or differs"]
+    if who:
+        of = f" of a world of {found.world_size:,}" if found.missing else ""
+        parts.append(f"{who}{of} {'are' if are_several(found) else 'is'} missing, and may be what the others wait for "
+                     "in their collectives")
+    parts.append(waiting_words(found))
     if shown.telemetry:
         parts += [f"{shown.result.name}: {text}" for text in shown.telemetry]
-    if any(_may_hide(found, group) for group in found.groups):
+
+    def not_enough(title: str, to_do: str, at: RankRow) -> JobVerdict:
+        return JobVerdict(Level.NOT_ENOUGH, None, title, sentences(parts), to_do, at.result.name, at.result.label, None,
+                          verdict, tuple(signals.values()))
+
+    if any(may_hide(found, group) for group in found.groups):
         parts.append(f"the others by themselves ({verdict.level}): {verdict.title}")
-        return JobVerdict(
-            Level.NOT_ENOUGH, None, f"{who} missing: the late one may be among them" if how_many(found.missing) > 1 else
-            f"{who} missing: may be the late one", _sentences(parts),
-            f"Give the evidence of {who} too, of the same steps: only with all ranks is the shortest time in a "
-            "collective its true cost", shown.result.name, shown.result.label, None, verdict, tuple(signals.values()))
+        return not_enough(f"{who} missing: the late one may be among them" if are_several(found) else
+                          f"{who} missing: may be the late one", of_missing(found), shown)
+    if found.per and found.kernels is not None and (hidden := mirrored(found.kernels)) is not None:
+        at, kernel, ms = found.rows[hidden[0]], *hidden[1:]
+        name = at.result.name
+        parts.append(f"the kernel {kernel} is {ms:,.2f} ms a {found.per} shorter on {name} than on the others, and "
+                     f"the other kernels of {name} are longer by about as much: were it an exchange under a name that "
+                     f"does not tell, the others would wait in it for {name}")
+        return not_enough(f"{name} may be late: the others may wait for it in {kernel}",
+                          f"Find out what {kernel} is. Where ranks exchange in it, look at what {name} does before it: "
+                          f"xpu-triage diagnose {at.result.label}", at)
+    group = most_skew(found)
+    if group is not None and verdict.level is Level.NOT_ENOUGH and much_waiting(found, group):
+        one = usually_last(group)
+        if one is None:
+            return not_enough("ranks are late in turn, and the others wait", IN_TURN, shown)
+        at = found.rows[one]
+        return not_enough(f"{at.result.name} comes last in most collectives, though its own time is no longer",
+                          f"Look at what {at.result.name} does before its collectives, and when it is given its work: "
+                          f"xpu-triage diagnose {at.result.label}", at)
     parts.append(verdict.summary)
     conclusive = verdict.id if verdict.level is not Level.NOT_ENOUGH else None
-    title = verdict.title + (f" ({who} missing)" if found.missing and len(found.rows) > 1 else "")
-    return JobVerdict(verdict.level, conclusive, title, _sentences(parts), verdict.next, shown.result.name,
-                      shown.result.label, conclusive, verdict, tuple(signals.values()))
-
-
-def _may_hide(found: Comparison, group: Matched) -> bool:
-    """Whether a missing rank could be late by so much that it would be a straggler, for all that its group shows."""
-    own = [row.own_ms for i in group.ranks.tolist() if (row := found.rows[i]).own_ms is not None]
-    return (bool(found.missing) and found.per == "step" and is_bound(group, found.world_size) and bool(own)
-            and group.cost_ms >= (LONG - 1) * _median([ms for ms in own if ms is not None]))
+    title = verdict.title + (f" ({who} missing)" if who and len(found.rows) > 1 else "")
+    return JobVerdict(verdict.level, conclusive, title, sentences(parts), advised(found, verdict.next, row),
+                      shown.result.name, shown.result.label, conclusive, verdict, tuple(signals.values()))
 
 
 def _with_all_ranks(found: Comparison, row: RankRow, pages: Sequence[Fingerprint]) -> tuple[Verdict, Signals]:
@@ -307,36 +328,3 @@ def _with_all_ranks(found: Comparison, row: RankRow, pages: Sequence[Fingerprint
     mine = (signal for signal in row.result.signals().values() if signal.name not in replaced)
     signals = Signals((*found.signals, *mine))
     return judge(signals, pages, contradictions(signals)), signals
-
-
-def _waiting_words(found: Comparison) -> str:
-    """What collectives cost, and how long ranks wait in them though none is always the last."""
-    if not found.groups or found.per != "step":
-        return ""
-    group = max(found.groups, key=lambda g: g.skew_ms)
-    most = "at most " if is_bound(group, found.world_size) else ""
-    words = f"collectives cost {most}{group.cost_ms:,.2f} ms a step"
-    if group.skew_ms > group.cost_ms:
-        words += f" and {group.skew_ms:,.2f} ms of skew, now by one rank, now by another"
-    return words
-
-
-def _others(found: Comparison, rows: list[RankRow]) -> list[str]:
-    """The other ranks that stand out, in words."""
-    said = []
-    for row in rows[:RANKS_SAID]:
-        what = [f"{row.own_ratio:,.2f} × the median" if row.late and row.own_ratio else "",
-                f"late in {len(row.only_in)} of {found.steps_compared} steps only" if row.only_in else "",
-                row.result.conclusive or "" if row.late or row.differs else "", *row.telemetry]
-        said.append(f"{row.result.name}: {', '.join(filter(None, what))}")
-    if len(rows) > RANKS_SAID:
-        said.append(f"{len(rows) - RANKS_SAID:,} more stand out")
-    return [f"also {'; '.join(said)}"] if said else []
-
-
-def _names(left_out: Sequence[object]) -> str:
-    return f"{len(left_out):,} piece{'s' if len(left_out) > 1 else ''} of evidence"
-
-
-def _sentences(parts: Sequence[str]) -> str:
-    return " ".join(f"{part[0].upper()}{part[1:].rstrip('.')}." for part in parts if part)

@@ -1,8 +1,9 @@
 """What shows that the evidence is of ranks of one job, without which no rank says anything about another.
 
-Either of two things shows it: the captures themselves state different ranks of one world, or their collectives end
-together (`in_step`). A file's name shows nothing, nor does the order in which files are given. Against it speak copies,
-steps of other numbers, captures of another time, and collectives that drift apart.
+Collectives that end together show it (`in_step`): two jobs cannot share them. That captures state different ranks of
+one world is as two jobs of one size state it too: such ranks are laid beside each other, and no rank is blamed for
+another's time (`waits`). A file's name shows nothing, nor does the order in which files are given. Against it speak
+copies, steps of other numbers, captures of another time, and collectives that drift apart.
 """
 
 from __future__ import annotations
@@ -114,10 +115,11 @@ def _why(place: int, facts: _Facts) -> str:
 
 
 def _by(facts: _Facts, proven: Set[int]) -> str:
-    parts = [f"{len(facts.states & proven):,} captures state rank and world"] if facts.states & proven else []
-    if facts.together & proven:
-        parts.append(f"the collectives of {len(facts.together & proven):,} end together")
-    return f"shown to be of one job: {', '.join(parts)}"
+    stated = f"{len(facts.states & proven):,} captures state rank and world" if facts.states & proven else ""
+    if not facts.together & proven:
+        return f"taken for one job: {stated}; no collectives show it"
+    parts = [stated, f"the collectives of {len(facts.together & proven):,} end together"]
+    return f"shown to be of one job: {', '.join(filter(None, parts))}"
 
 
 def _time(ns: int) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..render import COLOURS, console
 from ..text import clean, shorten
-from .absent import expected, is_bound
+from .absent import is_bound, size_of
 from .compare import RankRow
 from .diagnosis import FleetDiagnosis
 from .result import RankResult
@@ -140,7 +140,7 @@ def collectives_said(found: FleetDiagnosis) -> list[str]:
     name = f"group {worst.group}" if worst.group else "all of them"
     bound = is_bound(worst, found.comparison.world_size)
     if bound:
-        name = f"of {expected(worst.group, found.comparison.world_size):,}"
+        name = f"of {size_of(worst, found.comparison.world_size):,}"
     cost = f"true cost {'at most ' if bound else ''}{worst.cost_ms:,.2f} ms a step, skew {worst.skew_ms:,.2f} ms"
     return [f"collectives matched over {len(worst.ranks):,} ranks ({clean(name)}), {len(worst.step):,} in "
             f"{worst.steps:,} step{'s' if worst.steps > 1 else ''}: {cost}"

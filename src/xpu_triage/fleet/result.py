@@ -30,8 +30,8 @@ class StepTable:
     """A hash of the step's name, where names tell a rank's steps apart (`ProfilerStep#7`); else empty."""
     wall: Floats
     own: Floats
-    """Wall time without exposed collectives and without idle that waits for another rank: what the rank itself takes,
-    its host's time included."""
+    """Wall time without exposed collectives, without idle that waits for another rank and without idle for want of
+    work: what the rank itself takes, its host's time included."""
     comm: Floats
     """In collectives with no compute beside them, waiting inside them included."""
     compute: Floats
@@ -51,6 +51,25 @@ class Group(NamedTuple):
     """The same on all its ranks."""
     ranks: str
     """As `0-7` or `0,8,16`; empty where the capture does not tell."""
+    size: int = 0
+    """How many ranks it has, as its collectives say; 0 where they do not."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelTimes:
+    """A rank's heaviest kernels by name, heaviest first; collectives and copies are none. K entries each."""
+
+    key: Ints
+    """A hash of the whole name."""
+    ms: Floats
+    """A step; of the whole window where no steps were found."""
+    calls: Floats
+    """Likewise."""
+    names: str
+    """Shortened, one a line."""
+
+    def __len__(self) -> int:
+        return len(self.key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +133,14 @@ class RankResult:
     calls: Calls | None = None
     kernels: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Hashes of the names of its heaviest kernels: whether two ranks run the same model."""
+    heaviest: KernelTimes | None = None
+    """What the heaviest of all take."""
+    recorded: str = ""
+    """What its capture records beside calls and device work, each kind of which costs the host time: `operators, Python
+    stacks`."""
+    requests: float | None = None
+    """Requests that decode in a step, and tokens of prompts in it (means), as steps' names tell."""
+    tokens: float | None = None
     began: int | None = None
     """ns since 1970, by the recording machine's clock; None where the capture does not tell."""
     span_ns: int = 0

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -14,24 +15,30 @@ from ..diagnosis import Diagnosis, diagnose
 from ..errors import TriageError, UnusableInput
 from ..evidence import detect
 from ..steps.intervals import covered_between
-from ..steps.results import CAUSES, Cause, DeviceUse, Walk
+from ..steps.results import CAUSES, Cause, DeviceUse, Step, Walk
 from ..text import clean, shorten
 from ..trace import LONGEST_GROUP, Kind, Trace
+from .collectives import OF_PAIRS
 from .fetch import fetched
 from .inputs import Piece
-from .result import MAX_CALLS, MAX_STEPS, Calls, Group, RankResult, StepTable
+from .result import MAX_CALLS, MAX_STEPS, Calls, Group, KernelTimes, RankResult, StepTable
 
 HEAVIEST = 64
 """Kernels whose names tell a model from another."""
+TIMED, SHORT = 20, 40
+"""Kernels whose times travel, and characters of their names: 1.5 kB a rank."""
 MAX_GROUP = 100_000
 MAX_GROUPS = 256
 """Process groups of one rank's collectives; those of further ones count as of unknown group."""
 
 _WORDS = tuple((word, re.compile(pattern, re.I)) for word, pattern in (
     ("reduce-scatter", r"reduce_?scatter"), ("all-reduce", r"all_?reduce|cross_device_reduce"),
-    ("all-gather", r"all_?gather"), ("all-to-all", r"all_?to_?all"), ("broadcast", r"broadcast"),
+    ("all-gather", r"all_?gather"), ("all-to-all", r"all_?to_?all"), ("dispatch", r"dispatch"),
+    ("combine", r"combine"), ("broadcast", r"broadcast"),
     ("send-receive", r"send_?recv"), ("send", r"(?<![a-z])i?send"), ("receive", r"(?<![a-z])i?recv|receive"),
     ("barrier", r"barrier"), ("reduce", r"reduce"), ("scatter", r"scatter"), ("gather", r"gather")))
+_OPTIONS = (("record_shapes", "shapes"), ("profile_memory", "memory"), ("with_flops", "FLOPs"),
+            ("with_modules", "modules"))
 _NUMBER = re.compile(r"(\d{1,18})")
 _HOST_BACKENDS = re.compile(r"(?:(?:\w+:)?(?:gloo|mpi),?)+", re.I)
 
@@ -180,14 +187,31 @@ def _of_walk(walked: Walk, notes: list[str]) -> dict[str, Any]:
     if walked.steps.method != "window":
         out["steps"] = _step_table(walked, use, own, notes)
     trace = walked.trace
-    out |= {"began": trace.began, "span_ns": trace.span, "digest": _digest(trace)}
+    out |= {"began": trace.began, "span_ns": trace.span, "digest": _digest(trace), "recorded": recorded(trace)}
+    out |= _load(walked.steps.steps)
     if use is not None:
         if len(walked.devices) > 1:
             notes.append(f"{len(walked.devices)} devices in one trace: compared by {clean(use.device)}, the busiest")
         rows = np.flatnonzero(walked.trace.device == walked.trace.devices.index(use.device))
         out["calls"] = _calls(walked, rows, notes)
-        out["kernels"] = _kernels(walked.trace, rows)
+        out["kernels"], out["heaviest"] = _kernels(walked, rows)
     return out
+
+
+def recorded(trace: Trace) -> str:
+    """What a capture records beside calls and device work, as `RankResult` has it: by the rows that there are, and by
+    what it says of its options (torch.profiler's, in the root of its file)."""
+    kinds = [words for kind, words in ((Kind.HOST_OP, "operators"), (Kind.PYTHON, "Python stacks"))
+             if (trace.kind == kind).any()]
+    return ", ".join(kinds + [words for option, words in _OPTIONS if trace.meta.get(option) in (1, True, "1", "true")])
+
+
+def _load(steps: Sequence[Step]) -> dict[str, Any]:
+    """What steps carry, where all their names tell."""
+    requests = [step.decode_requests for step in steps if step.decode_requests is not None]
+    tokens = [step.prefill_tokens for step in steps if step.prefill_tokens is not None]
+    return {"requests": fmean(requests) if len(requests) == len(steps) else None,
+            "tokens": fmean(tokens) if len(tokens) == len(steps) else None}
 
 
 def _edges(walked: Walk) -> tuple[np.ndarray, np.ndarray]:
@@ -196,11 +220,12 @@ def _edges(walked: Walk) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _own(walked: Walk, use: DeviceUse | None) -> np.ndarray:
-    """ms, one entry a step: wall without exposed collectives and without idle until another rank arrives."""
+    """ms, one entry a step: wall without exposed collectives and without idle until another rank, or work, arrives: a
+    stage of a pipeline, or a server between requests, is not slow while it has nothing to do."""
     left, right = _edges(walked)
     wall = (right - left).astype(np.float64)
     if use is not None:
-        waits = use.gaps.cause == CAUSES.index(Cause.PEER_WAIT)
+        waits = np.isin(use.gaps.cause, [CAUSES.index(cause) for cause in (Cause.PEER_WAIT, Cause.NO_WORK)])
         wall -= use.comm + covered_between(use.gaps.start[waits], use.gaps.end[waits], left, right)
     return np.maximum(wall, 0) / 1e6
 
@@ -249,9 +274,7 @@ def _calls(walked: Walk, rows: np.ndarray, notes: list[str]) -> Calls | None:
     if not len(rows):
         return None
     step = np.searchsorted(_edges(walked)[0], at, "right") - 1
-    word_of = {code: word(trace.names[code]) for code in np.unique(trace.name[rows]).tolist()}
-    words = tuple(sorted(set(word_of.values())))
-    spoken = np.array([words.index(word_of[code]) for code in trace.name[rows].tolist()], np.int16)
+    words, spoken = _spoken(trace, rows)
     order = np.lexsort((trace.start[rows], spoken, step))
     steps = len(walked.steps.steps)
     if len(order) > MAX_CALLS:                  # no step is cut, but the first where it alone is too long
@@ -264,17 +287,32 @@ def _calls(walked: Walk, rows: np.ndarray, notes: list[str]) -> Calls | None:
     return Calls(step[order].astype(np.int32), spoken[order], us, words, steps, trace.end[rows], *_told(trace, rows))
 
 
+def _spoken(trace: Trace, rows: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    """What collectives do, sorted, and of each of `rows` which of it: by the kernel's name, but that of a kernel that
+    sends and receives tells no all-to-all from a pair's exchange, where what is told of the call is believed."""
+    told = trace.exchange[rows] if len(trace.exchange) else np.full(len(rows), -1, np.int32)
+    both, place = np.unique(np.stack([trace.name[rows], told]), axis=1, return_inverse=True)
+    said = []
+    for name, code in both.T.tolist():
+        by_name = word(trace.names[name])
+        what = trace.exchanges[code].what if code >= 0 else ""
+        said.append(word(what) if by_name in OF_PAIRS and what else by_name)
+    words = tuple(sorted(set(said)))
+    return words, np.array([words.index(one) for one in said], np.int16)[place.reshape(-1)]
+
+
 def _told(trace: Trace, rows: np.ndarray) -> tuple[np.ndarray, tuple[Group, ...], np.ndarray]:
     """Of collectives' rows the code of the group, the groups, and the elements; as `Calls` has them."""
     code = trace.exchange[rows] if len(trace.exchange) else np.full(len(rows), -1, np.int32)
     if (code < 0).all():
         return np.zeros(0, np.int16), (), np.zeros(0, np.int64)
-    names = sorted({trace.exchanges[one].group for one in np.unique(code[code >= 0]).tolist()})[:MAX_GROUPS]
+    sizes = {trace.exchanges[one].group: trace.exchanges[one].size for one in np.unique(code[code >= 0]).tolist()}
+    names = sorted(sizes)[:MAX_GROUPS]
     place = {name: i for i, name in enumerate(names)}
     of_code = [place.get(one.group, -1) for one in trace.exchanges] + [-1]      # the last is that of -1
     size = [one.elements if 0 <= one.elements < 1 << 62 else -1 for one in trace.exchanges] + [-1]
     ranks = _named_groups(_about(trace))
-    return (np.array(of_code, np.int16)[code], tuple(Group(name, ranks.get(name, "")) for name in names),
+    return (np.array(of_code, np.int16)[code], tuple(Group(name, ranks.get(name, ""), sizes[name]) for name in names),
             np.array(size, np.int64)[code])
 
 
@@ -288,12 +326,21 @@ def word(name: str) -> str:
     return found or shorten(re.sub(r"\d+", "", clean(name)), 40)
 
 
-def _kernels(trace: Trace, rows: np.ndarray) -> np.ndarray:
+def _kernels(walked: Walk, rows: np.ndarray) -> tuple[np.ndarray, KernelTimes]:
+    """Of a device's rows inside the window: sorted hashes of the heaviest kernels, and the times of the very heaviest.
+    """
+    trace, steps = walked.trace, walked.steps
     rows = rows[trace.kind[rows] == Kind.KERNEL]
     ns = np.bincount(trace.name[rows], trace.dur[rows], len(trace.names)) if len(rows) else np.zeros(0)
     codes = np.unique(trace.name[rows])
     heaviest = codes[np.argsort(-ns[codes], kind="stable")][:HEAVIEST]
-    return np.sort(np.array([_hash(trace.names[code]) for code in heaviest.tolist()], np.int64))
+    key = np.array([_hash(trace.names[code]) for code in heaviest.tolist()], np.int64)
+    rows = rows[(trace.start[rows] >= steps.start) & (trace.start[rows] < steps.end)]
+    each = np.bincount(trace.name[rows], trace.dur[rows], len(trace.names))[heaviest] / 1e6 / len(steps.steps)
+    calls = np.bincount(trace.name[rows], minlength=len(trace.names))[heaviest] / len(steps.steps)
+    names = "\n".join(shorten(clean(trace.names[code]), SHORT) for code in heaviest[:TIMED].tolist())
+    return np.sort(key), KernelTimes(key[:TIMED].copy(), each[:TIMED].astype(np.float32),
+                                     calls[:TIMED].astype(np.float32), names)
 
 
 def _hash(name: str) -> int:

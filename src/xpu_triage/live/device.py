@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from datetime import datetime
+from threading import Event
 from typing import Any, Protocol
 
+from ..errors import install
 from .clock import Clock
 from .folder import Folder
 from .nvml import Nvml
@@ -31,13 +33,18 @@ _IN_WORDS = {
 }
 """What NVML says of a machine without NVIDIA's devices."""
 
+_TODO = ". Run it where the device is, or paste what its tool prints into the folder"
+
+WAIT_S, LOOK_S = 3.0, 0.25
+"""For the server's first answer, where no device is found; and between two looks."""
+
 
 def nvml_library() -> Any:
     """The binding. Raises `Trouble` where it is not installed."""
     try:
         return importlib.import_module("pynvml")
     except ImportError:
-        raise Trouble("nvidia-ml-py is not installed (pip install 'xpu-triage[live]')", final=True) from None
+        raise Trouble(f"nvidia-ml-py is not installed: {install('live')}", final=True) from None
 
 
 def found(run: Run, *, nvml: Callable[[], Any] = nvml_library, path: str | None = None) -> Source:
@@ -49,8 +56,7 @@ def found(run: Run, *, nvml: Callable[[], Any] = nvml_library, path: str | None 
     try:
         return Smi(run, path=path)
     except Trouble as trouble:
-        raise Trouble(f"none found: {first}, and {trouble}. Run it where the device is, or paste what its tool "
-                      "prints into the folder", final=True) from None
+        raise Trouble(f"none found: {first}, and {trouble}{_TODO}", final=True) from None
 
 
 class DeviceProbe:
@@ -58,8 +64,9 @@ class DeviceProbe:
     delay_s = 0.0
 
     def __init__(self, find: Callable[[], Source], folder: Folder, clock: Clock, *, interval_s: float | None = None,
-                 seconds: float = 30.0) -> None:
-        self._find, self._folder, self._clock = find, folder, clock
+                 seconds: float = 30.0, elsewhere: Callable[[], bool | None] = lambda: False) -> None:
+        """`elsewhere`: whether a server's answer holds figures of its device; None while there is no answer."""
+        self._find, self._folder, self._clock, self._elsewhere = find, folder, clock, elsewhere
         self._source: Source | None = None
         self._asked, self._seconds = interval_s, seconds
         self.interval_s = interval_s or 1.0
@@ -67,7 +74,13 @@ class DeviceProbe:
 
     def sample(self) -> None:
         if self._source is None:
-            self._source = self._find()
+            try:
+                self._source = self._find()
+            except Trouble as trouble:
+                if not self._shown_elsewhere():
+                    raise
+                raise Trouble(f"its figures are in the server's /metrics ({str(trouble).removesuffix(_TODO)})",
+                              final=True) from None
             self.interval_s = self._asked or self._source.interval_s
             self.notes.append(self._source.label)
         for name, (header, lines) in self._source.sample(self._clock.utc()).items():
@@ -81,3 +94,9 @@ class DeviceProbe:
         if self._source is not None:
             self.notes += self._source.trouble
             self._source.close()
+
+    def _shown_elsewhere(self) -> bool:
+        until = self._clock.now() + WAIT_S
+        while (shown := self._elsewhere()) is None and self._clock.now() < until:
+            self._clock.wait(LOOK_S, Event())
+        return bool(shown)

@@ -108,12 +108,13 @@ def following(due: float, interval_s: float, now: float) -> float:
 
 
 def watch(folder: Folder, probes: Sequence[Probe], *, seconds: float, clock: Clock, facts: Mapping[str, Any],
-          tick: Callable[[float], None] = lambda _: None,
+          tick: Callable[[float], None] = lambda _: None, tell: Callable[[str], None] = lambda _: None,
           after: Callable[[list[str]], None] | None = None) -> Recording:
     """Record for `seconds`, then what comes `after`, which writes what it has to say into the list that it is given.
 
-    `tick` is called with the seconds gone, about twice a second, from this thread. Ctrl-C ends the recording and not
-    the program; a second one during what follows is let through.
+    `tick` is called with the seconds gone, about twice a second, and `tell` with what failed as soon as it did, once
+    for the same words, both from this thread. Ctrl-C ends the recording and not the program; a second one during what
+    follows is let through.
     """
     started = clock.now()
     begun = iso(clock.utc())
@@ -123,11 +124,13 @@ def watch(folder: Folder, probes: Sequence[Probe], *, seconds: float, clock: Clo
     threads = [threading.Thread(target=run, args=(track, clock, started + seconds, stop), daemon=True,
                                 name=f"xpu-triage {track.probe.name}") for track in tracks]
     interrupted = False
+    told: set[str] = set()
     try:
         for thread in threads:
             thread.start()
         while (left := started + seconds - clock.now()) > 0 and any(thread.is_alive() for thread in threads):
             clock.wait(min(TICK_S, left), stop)
+            _tell_new(tracks, told, tell)
             tick(clock.now() - started)
     except KeyboardInterrupt:
         interrupted = True
@@ -148,6 +151,15 @@ def watch(folder: Folder, probes: Sequence[Probe], *, seconds: float, clock: Clo
     with suppress(OSError):
         _write(folder, begun, lasted, facts, tracks, interrupted=interrupted, notes=notes)
     return Recording(folder.path, begun, lasted, interrupted, tracks, notes)
+
+
+def _tell_new(tracks: Sequence[Track], told: set[str], tell: Callable[[str], None]) -> None:
+    """What failed since the last look. How often is not told: that is known at the end."""
+    for track in tracks:
+        for line in [f"{track.probe.name}: {words}" for words in list(track.said)]:
+            if line not in told:
+                told.add(line)
+                tell(line)
 
 
 def _join(threads: Sequence[threading.Thread], clock: Clock) -> None:

@@ -6,21 +6,23 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .. import render_telemetry, telemetry
 from ..errors import UnusableInput
 from ..evidence import detect, telemetry_readers
+from ..pipes import columns, wrapped
 from ..telemetry.measured import Measured
-from ..text import shorten
+from ..text import clean, shorten
 from ..units import show
 from .folder import Folder, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.live import Live
 
 STEPS = ("1 utilization", "2 step time", "3 operator bisection")
 WAITED_FOR = ("the first samples", "two scrapes of /metrics", "a dump of the process that runs the model")
@@ -28,6 +30,8 @@ SHOWN = 8
 """Signals of one step on a terminal."""
 
 ON_ONE_LINE = 4
+COMPLAINTS = 5
+"""What failed, on a terminal: the last so many. All of it is printed at the end."""
 
 REFRESH_S, SELDOM_S = 1.0, 4.0
 """Seconds between two looks, and at most: step 1 is on screen within 5. After EARLY_S at most twice that."""
@@ -101,12 +105,32 @@ class Figures:
             return None
 
 
+def complain(line: str) -> None:
+    """One thing that failed, on stderr: one line where it is no terminal, for whoever searches a log."""
+    line = f"watch: {clean(line)}"
+    print(wrapped(line, columns(sys.stderr)) if sys.stderr.isatty() else line, file=sys.stderr, flush=True)
+
+
+class Screen(Protocol):
+    """What a recording tells while it runs."""
+
+    said: set[str]
+    """Complaints that stay on the terminal; the others are to be printed at the end."""
+
+    def tick(self, gone_s: float) -> None:
+        """So many seconds have gone."""
+
+    def tell(self, line: str) -> None:
+        """A probe failed at something, for the first time in these words."""
+
+
 class Plain:
-    """One line for each step, when its first figures are there."""
+    """One line for each step, when its first figures are there, and one for each thing that fails."""
 
     def __init__(self, figures: Figures, hide: Callable[[str], str], to_stderr: bool) -> None:
         self._figures, self._hide, self._to_stderr = figures, hide, to_stderr
         self._told: set[int] = set()
+        self.said: set[str] = set()
 
     def tick(self, gone_s: float) -> None:
         if len(self._told) == len(STEPS) or not self._figures.look(gone_s):
@@ -117,39 +141,64 @@ class Plain:
                 self._told.add(step)
                 shown = "; ".join(f"{signal.name} {shorten(show(signal.value, signal.unit), 48)}"
                                   for signal in signals[:ON_ONE_LINE])
-                print(self._hide(f"{gone_s:5.1f} s  {title}: {shown}"), flush=True,
-                      file=sys.stderr if self._to_stderr else sys.stdout)
+                file = sys.stderr if self._to_stderr else sys.stdout
+                line = self._hide(f"{gone_s:5.1f} s  {title}: {shown}")
+                print(wrapped(line, columns(file), indent=9), flush=True, file=file)
+
+    def tell(self, line: str) -> None:
+        self.said.add(line)
+        complain(self._hide(line))
+
+
+class Panel:
+    """One picture, drawn anew where something changed, and once a second: the seconds that go by show that it runs,
+    also where nothing answers. It leaves the terminal when the recording ends."""
+
+    def __init__(self, live: Live, figures: Figures, hide: Callable[[str], str], seconds: float) -> None:
+        self._live, self._figures, self._hide, self._seconds = live, figures, hide, seconds
+        self._complaints: list[str] = []
+        self._drawn: tuple[int, int] | None = None
+        self.said: set[str] = set()
+        self.tick(0.0)
+
+    def tick(self, gone_s: float) -> None:
+        changed = self._figures.look(gone_s)
+        state = int(gone_s), len(self._complaints)
+        if changed or state != self._drawn:
+            self._drawn = state
+            self._live.update(picture(self._figures.measured, gone_s, self._seconds, self._hide, self._complaints),
+                              refresh=True)
+
+    def tell(self, line: str) -> None:
+        self._complaints.append(line)
 
 
 @contextmanager
 def shown(folder: Folder, figures: Figures, *, seconds: float, hide: Callable[[str], str] = plain,
-          to_stderr: bool = False) -> Iterator[Callable[[float], None]]:
-    """The function to call with the seconds gone."""
+          to_stderr: bool = False) -> Iterator[Screen]:
+    """Where to tell what happens: a picture on a terminal, lines elsewhere."""
     from rich.console import Console
 
     console = Console(stderr=to_stderr, highlight=False)
     if not console.is_terminal:
-        yield Plain(figures, hide, to_stderr).tick
+        yield Plain(figures, hide, to_stderr)
         return
     from rich.live import Live
 
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        def tick(gone_s: float) -> None:
-            if figures.look(gone_s):
-                live.update(picture(figures.measured, gone_s, seconds, hide), refresh=True)
-
-        live.update(picture(figures.measured, 0.0, seconds, hide), refresh=True)
-        yield tick
+        yield Panel(live, figures, hide, seconds)
 
 
-def picture(measured: Measured, gone_s: float, seconds: float, hide: Callable[[str], str]) -> RenderableType:
-    """The three steps, each with its first signals or what it waits for."""
+def picture(measured: Measured, gone_s: float, seconds: float, hide: Callable[[str], str],
+            complaints: Sequence[str] = ()) -> RenderableType:
+    """What fails, then the three steps, each with its first signals or what it waits for."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(f"recording, {min(gone_s, seconds):.0f} of {seconds:.0f} s. Ctrl-C ends it"
                                         " and keeps what there is", style="bold")]
+    parts += [Text(f"  {clean(hide(line))}", style="yellow") for line in complaints[-COMPLAINTS:]]
     for step, (title, waited_for) in enumerate(zip(STEPS, WAITED_FOR, strict=True), start=1):
         parts.append(Text(title, style="dim"))
         signals = render_telemetry.of_step(measured, step)

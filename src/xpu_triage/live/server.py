@@ -44,7 +44,7 @@ class MetricsProbe:
         # a server renders its figures just before it answers
         taken = iso(asked + timedelta(seconds=reply.began))
         text = reply.text
-        self._folder.write(f"metrics/{self._count:04d}.prom", f"# scraped {taken}\n{text}")
+        self._folder.write(_scrape(self._count), f"# scraped {taken}\n{text}")
         self._count += 1
 
     def close(self) -> None:
@@ -75,6 +75,25 @@ def _refused(where: str, reply: Reply) -> Trouble:
     if not reply.body.strip():
         return Trouble(f"{where} answers with nothing: metrics are off")
     return Trouble(f"{where} answers with something else than metrics")
+
+
+def _scrape(count: int) -> str:
+    return f"metrics/{count:04d}.prom"
+
+
+def tells_of_a_device(folder: Folder) -> bool | None:
+    """Whether the first scrape holds readings of a device (an exporter's, beside the server's own); None before it."""
+    from ..errors import UnusableInput
+    from ..evidence import prometheus
+    from ..telemetry.exporters import device_samples
+
+    first = folder.path / _scrape(0)
+    if not first.exists():
+        return None
+    try:
+        return any(samples.series for samples in device_samples(prometheus.read(first)))
+    except UnusableInput:
+        return False
 
 
 def engine(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import UnusableInput
+from ..errors import UnusableInput, install
 from .probe import Trouble
 
 Role = Callable[[str], str]
@@ -38,7 +38,7 @@ def psutil_library() -> Any:
     try:
         return importlib.import_module("psutil")
     except ImportError:
-        raise Trouble("psutil is not installed (pip install 'xpu-triage[live]')", final=True) from None
+        raise Trouble(f"psutil is not installed: {install('live')}", final=True) from None
 
 
 def role_of_title() -> Role:
@@ -158,9 +158,10 @@ def _below(seen: Sequence[Seen], by_pid: dict[int, Seen], pid: int) -> str:
 
 
 def runs_the_model(processes: Sequence[tuple[int, str]], cpu: dict[int, float]) -> int | None:
-    """Of (pid, role), the one that runs the model: by its role, and where several have it the busiest; where no role
-    tells, the busiest of all."""
+    """Of (pid, role), parents first, the one that runs the model: by its role, and where several have it the busiest,
+    of equally busy ones the last: what starts a server (`timeout`, `nohup`, a shell) has its command line, and is the
+    parent. Where no role tells, the busiest of all."""
     for role in RUNS_THE_MODEL:
         if of_role := [pid for pid, its in processes if its == role]:
-            return max(of_role, key=lambda pid: cpu.get(pid, 0.0))
+            return max(reversed(of_role), key=lambda pid: cpu.get(pid, 0.0))
     return max((pid for pid, _ in processes), key=lambda pid: cpu.get(pid, 0.0), default=None)

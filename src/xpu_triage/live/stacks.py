@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..errors import install
 from ..text import clean
 from .clock import Clock, iso
 from .command import Done
@@ -39,7 +40,7 @@ def py_spy() -> str:
     beside = shutil.which("py-spy", path=str(Path(sys.executable).parent))
     program = beside or shutil.which("py-spy")
     if program is None:
-        raise Trouble("py-spy is not installed (pip install 'xpu-triage[live]')", final=True)
+        raise Trouble(f"py-spy is not installed: {install('live')}", final=True)
     return program
 
 

@@ -82,19 +82,21 @@ def _run(args: argparse.Namespace, options: Options, redactor: Redactor | None) 
     prepared(options.out)
     hide = hiding(options.secrets.values(), redactor)
     folder = Folder(options.out, hide)
-    from .screen import Figures, shown
+    from .screen import Figures, complain, shown
 
     figures = Figures(folder)
     with terminated_like_interrupted(), shown(folder, figures, seconds=options.seconds, hide=hide,
-                                              to_stderr=args.json) as tick:
-        recording = recorded(options, folder, tick, step_ms=lambda: _step_ms(figures), redactor=redactor)
+                                              to_stderr=args.json) as screen:
+        recording = recorded(options, folder, screen.tick, tell=screen.tell, step_ms=lambda: _step_ms(figures),
+                             redactor=redactor)
     if redactor is not None:
         folder.hide_again(redactor.bare)
-    for line in (*recording.said, *recording.notes):
-        print(hide(f"watch: {line}"), file=sys.stderr)
     if not any(name != RECORD for name in folder.files):
         raise UnusableInput("nothing could be recorded", where=hide(str(options.out)),
                             todo=hide("; ".join(recording.said)) or "Name a server, a process or a device")
+    for line in (*recording.said, *recording.notes):
+        if line not in screen.said:  # else told when it happened, and not again since
+            complain(hide(line))
     return _judged(options.out, args, hide)
 
 
@@ -175,7 +177,8 @@ def hiding(secrets: Iterable[str], redactor: Redactor | None) -> Callable[[str],
 
 
 def recorded(options: Options, folder: Folder, tick: Callable[[float], None], *, clock: Clock | None = None,
-             step_ms: Callable[[], float | None] = lambda: None, redactor: Redactor | None = None) -> record.Recording:
+             tell: Callable[[str], None] = lambda _: None, step_ms: Callable[[], float | None] = lambda: None,
+             redactor: Redactor | None = None) -> record.Recording:
     """Run the probes that were asked for."""
     clock = clock or Clock()
     client = Client(options.server, options.headers) if options.server else None
@@ -192,7 +195,7 @@ def recorded(options: Options, folder: Folder, tick: Callable[[float], None], *,
         profiler.run(Event())
 
     return record.watch(folder, probes(options, folder, clock, client), seconds=options.seconds, clock=clock,
-                        facts=facts, tick=tick, after=after if options.profile else None)
+                        facts=facts, tick=tick, tell=tell, after=after if options.profile else None)
 
 
 def probes(options: Options, folder: Folder, clock: Clock, client: Client | None) -> list[Probe]:
@@ -202,7 +205,7 @@ def probes(options: Options, folder: Folder, clock: Clock, client: Client | None
     if options.device:
         made.append(device.DeviceProbe(
             lambda: device.found(lambda argv: command.run(argv, timeout_s=SMI_TIMEOUT_S, env=env)), folder, clock,
-            seconds=options.seconds))
+            seconds=options.seconds, elsewhere=lambda: client is not None and server.tells_of_a_device(folder)))
     if client is not None:
         made.append(server.MetricsProbe(client, folder, clock, interval_s=options.interval_s, seconds=options.seconds))
     if options.pid is not None:

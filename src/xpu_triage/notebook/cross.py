@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..diagnosis import Diagnosis
+from ..telemetry.periodic import DERIVED
 from .shown import Shown, said, stacked, table
 
 CLOSE = 0.15
@@ -25,7 +26,13 @@ def cross_check(diagnosis: Diagnosis) -> Shown:
     if figures[_RUNNING] is None and from_names is not None:
         figures[_RUNNING] = from_names
         rows[2] = (_RUNNING, f"{from_names:,.4g}", "median of the decode requests in the steps' names")
-    return stacked(table(("figure", "value", "from"), rows, numbers=(1,)), said(*_told(*figures.values())))
+    wall = diagnosis.signals.get(_WALL)
+    if wall is not None and wall.window.startswith(DERIVED):
+        told = ["The step time here is the running batch ÷ the throughput: it follows from the other two, and checks "
+                "nothing. A trace, or the engine's iteration lines, give one of its own."]
+    else:
+        told = _told(*figures.values())
+    return stacked(table(("figure", "value", "from"), rows, numbers=(1,)), said(*told))
 
 
 def _number(diagnosis: Diagnosis, name: str) -> float | None:

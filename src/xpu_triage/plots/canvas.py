@@ -115,7 +115,8 @@ def place(figure: Figure, left_in: float, bottom_in: float, right_in: float, top
 
 def legend_height(entries: Sequence[Entry]) -> float:
     """Inches that `legend` takes for these entries."""
-    return sum(_entry_height(_wrapped(entry)) for entry in entries)
+    share_in = _share_width(entries)
+    return sum(_entry_height(_wrapped(entry, share_in)) for entry in entries)
 
 
 def legend(figure: Figure, entries: Sequence[Entry], top_in: float) -> None:
@@ -124,17 +125,17 @@ def legend(figure: Figure, entries: Sequence[Entry], top_in: float) -> None:
     from matplotlib.patches import Rectangle
 
     width, height = figure.get_size_inches()
-    left, y = width - LEGEND_IN + 0.22, height - top_in
+    left, y, share_in = width - LEGEND_IN + 0.22, height - top_in, _share_width(entries)
     for entry in entries:
         colour, share, _ = entry
-        lines = _wrapped(entry)
+        lines = _wrapped(entry, share_in)
         figure.add_artist(Rectangle((left / width, (y - 0.14) / height), 0.16 / width, 0.14 / height,
                                     facecolor=colour, edgecolor="#8a929d", linewidth=0.5))
         figure.text(
             (left + 0.24) / width, (y - 0.07) / height, share, va="center", fontsize=9, fontweight="bold"
         )
         figure.text(
-            (left + (0.84 if share else 0.24)) / width,
+            (left + 0.24 + (share_in if share else 0.0)) / width,
             (y + 0.005) / height,
             "\n".join(lines),
             va="top",
@@ -144,9 +145,15 @@ def legend(figure: Figure, entries: Sequence[Entry], top_in: float) -> None:
         y -= _entry_height(lines)
 
 
-def _wrapped(entry: Entry) -> list[str]:
+def _share_width(entries: Sequence[Entry]) -> float:
+    """Inches of the column of shares: room for the longest, and air behind it."""
+    return max((0.086 * len(share) + 0.1 for _, share, _ in entries if share), default=0.0)
+
+
+def _wrapped(entry: Entry, share_in: float) -> list[str]:
     _, share, words = entry
-    return [line for part in words.split("\n") for line in textwrap.wrap(part, 30 if share else 38)] or [""]
+    width = 38 - (round(share_in / 0.07) if share else 0)
+    return [line for part in words.split("\n") for line in textwrap.wrap(part, width)] or [""]
 
 
 def _entry_height(lines: list[str]) -> float:
@@ -165,3 +172,13 @@ def number_ticks(axis: Any) -> None:
     from matplotlib.ticker import FuncFormatter
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+
+
+def whole_ticks(axes: Axes, count: int) -> None:
+    """Whole numbers on the x axis, from 1 to `count`: of things that are counted there is no half."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    if count == 1:
+        axes.set_xticks([1])
+    number_ticks(axes.xaxis)

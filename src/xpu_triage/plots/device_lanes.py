@@ -104,6 +104,8 @@ def _draw(walk: Walk, step: Step, finding: Finding | None, threads: list[int]) -
         STRIP_IN + LEVEL_IN * (1 + max((box.level for box in boxes), default=-1)) for boxes in nested]
     entries = share_entries(dict(zip(PARTS, shares[0].mean(axis=0).tolist(), strict=True))) if shares else []
     entries += [(HOST_COLOURS[key], "", words) for key, words in HOST_WORDS.items()] if threads else []
+    if any(box.name == found for boxes in nested for box in boxes):
+        entries.append((accent, "", "host: what the finding names, in the colour of the time that it explains"))
     height = TOP_IN + max(sum(h + GAP_IN for h in heights) + BOTTOM_IN, legend_height(entries) + 0.1)
 
     def draw(figure: Figure) -> None:

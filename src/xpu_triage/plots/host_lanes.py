@@ -80,7 +80,7 @@ def boxes(trace: Trace, thread: int, step: Step, least_ns: int, found: str = "")
     """The thread's rows of at least `least_ns` inside the step as nested boxes, outer ones first.
 
     Rows that only wrap another one are left out (`CHAIN`), and so is the mark of the step itself; rows
-    named `found` always stay.
+    named `found` always stay, the outermost of those that lie in each other.
     """
     start, end = np.maximum(trace.start, step.start), np.minimum(trace.end, step.end)
     wanted = (trace.thread == thread) & np.isin(trace.kind, HOST_KINDS) & (end - start >= max(least_ns, 1))
@@ -91,7 +91,9 @@ def boxes(trace: Trace, thread: int, step: Step, least_ns: int, found: str = "")
     start, end = start[rows], end[rows]
     parent, start = _parents(start, end)
     is_found = np.array([trace.name_of(r) == found for r in rows.tolist()], dtype=bool)
-    keep = ~_wraps(parent, end - start) | is_found | (trace.kind[rows] == Kind.ANNOTATION)
+    again = is_found & _inside(parent, is_found)  # an operator that calls itself by the same name is one box
+    is_found &= ~again
+    keep = (~_wraps(parent, end - start) | is_found | (trace.kind[rows] == Kind.ANNOTATION)) & ~again
     level = _levels(parent, keep)
     return [
         Box(
@@ -132,6 +134,15 @@ def _wraps(parent: Ints, dur: Ints) -> NDArray[np.bool_]:
     child = parent >= 0
     np.maximum.at(largest, parent[child], dur[child])
     return largest >= CHAIN * np.maximum(dur, 1)
+
+
+def _inside(parent: Ints, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which rows lie, at any depth, in a chosen one; parents come before their children."""
+    inside = np.zeros(len(parent), dtype=bool)
+    for i, p in enumerate(parent.tolist()):
+        if p >= 0:
+            inside[i] = inside[p] or chosen[p]
+    return inside
 
 
 def _levels(parent: Ints, keep: NDArray[np.bool_]) -> Ints:

@@ -257,7 +257,8 @@ def _fit_legend(points: Mapping[str, tuple[Floats, Floats]], fits: Mapping[str, 
             text += f"\n{figure(fit.a)} + {figure(fit.b * 1000)}·L + {figure(fit.c * 1e6)}·L² ms"
         entries.append((colours.get(name, LINES[i + 1]), "", text))
     if fits:
-        entries.append(("#ffffff", "", "L in 1,000 tokens" + ("; filled: the last named" if len(points) > 1 else "")))
+        drawn = f"; filled and solid: {shorten(lead, 24)}" if len(points) > 1 else ""
+        entries.append(("#ffffff", "", f"L: 1,000 tokens of prompt{drawn}"))
     if lead in fits and fits[lead].has_quadratic:
         fit = fits[lead]
         entries.append((SHADE, "", f"the square: {figure(fit.quadratic_ms(fit.longest))} ms at {fit.longest:,.0f} "

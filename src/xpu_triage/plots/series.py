@@ -9,7 +9,7 @@ import numpy as np
 
 from ..steps.results import Step, Walk
 from . import telemetry
-from .canvas import LEGEND_IN, TOP_IN, Entry, Picture, empty, legend, number_ticks, picture, place, plain
+from .canvas import LEGEND_IN, TOP_IN, Entry, Picture, empty, legend, number_ticks, picture, place, plain, whole_ticks
 from .palette import ALERT, BUSY_COLOURS, FAINT, INK, PHASE_COLOURS
 from .words import NO_TRACE, RECORD_ONE, milliseconds, percent
 
@@ -82,7 +82,7 @@ def _draw(walk: Walk) -> Picture:
             axes.axhline(median_ns / 1e6, color=ALERT, linewidth=1.1, linestyle=(0, (5, 3)), zorder=4)
         axes.set(xlim=(0.3, len(walls) + 0.7), ylim=(0, top), ylabel="ms a step", xlabel="step, in order")
         number_ticks(axes.yaxis)
-        _whole_ticks(axes, len(walls))
+        whole_ticks(axes, len(walls))
         plain(axes, sides=("bottom", "left"))
         legend(figure, _legend(walk, median_ns, of_which, phases, first_apart), TOP_IN + 0.05)
 
@@ -143,15 +143,6 @@ def _bars(axes: Axes, walls: np.ndarray, busy: np.ndarray | None, phases: list[s
 
 def _box(left: float, right: float, height: float) -> list[tuple[float, float]]:
     return [(left, 0.0), (right, 0.0), (right, height), (left, height)]
-
-
-def _whole_ticks(axes: Axes, count: int) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
-    if count == 1:
-        axes.set_xticks([1])
-    number_ticks(axes.xaxis)
 
 
 def _legend(walk: Walk, median_ns: float, of_which: str, phases: list[str], first_apart: bool) -> list[Entry]:

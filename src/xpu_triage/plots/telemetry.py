@@ -12,7 +12,7 @@ from ..samples import EngineLog, Floats, Samples, Series
 from ..telemetry.exporters import device_samples
 from ..telemetry.stacks import profile
 from ..text import clean, counted
-from .canvas import LEGEND_IN, TOP_IN, Entry, Picture, empty, legend, number_ticks, picture, place, plain
+from .canvas import LEGEND_IN, TOP_IN, Entry, Picture, empty, legend, number_ticks, picture, place, plain, whole_ticks
 from .palette import ALERT, HOST_TIME, INK, PHASE_COLOURS
 from .words import milliseconds, percent, short
 
@@ -58,7 +58,7 @@ def readings(diagnosis: Diagnosis) -> Picture:
             axes.plot(x, 100 * series.values, color=LINES[i] if i < len(LINES) else "#c9ced6", linewidth=1.3,
                       marker="o", markersize=3.5 if len(x) < 80 else 0, zorder=3 if i < len(LINES) else 2)
         axes.set(ylim=(-2, 103), ylabel="% utilization", xlabel="s" if has_times else "reading, in order")
-        number_ticks(axes.xaxis)
+        number_ticks(axes.xaxis) if has_times else whole_ticks(axes, max(len(series.values) for _, series in found))
         number_ticks(axes.yaxis)
         plain(axes, sides=("bottom", "left"))
         legend(figure, _devices(shown, len(found)), TOP_IN + 0.05)
@@ -82,15 +82,17 @@ def _devices(shown: Sequence[tuple[Samples, Series]], count: int) -> list[Entry]
 
 
 def iterations(diagnosis: Diagnosis) -> Picture:
-    """How long each iteration took, as the engine's log says, prefill and decode apart."""
+    """How long each iteration took, as the engine's log says, prefill and decode apart; what is higher than the axis is
+    cut, marked and counted."""
     log = next((log for log in diagnosis.telemetry.logs if len(log.iterations.get("elapsed_ms", ()))), None)
     if log is None:
         return serving(diagnosis)
     elapsed = log.iterations["elapsed_ms"]
     prefill = np.nan_to_num(_column(log, "context_tokens")) > 0
-    decode = elapsed[~prefill]
-    middle = float(np.nanmedian(decode if len(decode) else elapsed))
+    middle, of_which = _middle(log)
+    longest = float(np.nanmax(elapsed))
     top = 1.3 * float(np.nanpercentile(elapsed, 99))
+    cut = np.flatnonzero(elapsed > top)
 
     def draw(figure: Figure) -> None:
         axes = place(figure, 0.85, 0.52, LEGEND_IN, TOP_IN)
@@ -100,16 +102,36 @@ def iterations(diagnosis: Diagnosis) -> Picture:
                         linewidth=max(0.6, min(6.0, 500 / len(elapsed))), zorder=2)
         axes.axhline(middle, color=ALERT, linewidth=1.1, linestyle=(0, (5, 3)), zorder=4)
         axes.set(xlim=(0.3, len(elapsed) + 0.7), ylim=(0, top), ylabel="ms an iteration", xlabel="iteration, in order")
-        number_ticks(axes.xaxis)
+        if len(cut):
+            axes.plot(x[cut], np.full(len(cut), 0.985 * top), linestyle="none", marker="^", markersize=5, color=INK,
+                      zorder=5)
+        whole_ticks(axes, len(elapsed))
         number_ticks(axes.yaxis)
         plain(axes, sides=("bottom", "left"))
-        legend(figure, [(PHASE_COLOURS["decode"], f"{int((~prefill).sum()):,} ×", "decode"),
-                        (PHASE_COLOURS["prefill"], f"{int(prefill.sum()):,} ×", "with prompt tokens"),
-                        (ALERT, "", f"median: {milliseconds(1e6 * middle)}")], TOP_IN + 0.05)
+        entries: list[Entry] = [(PHASE_COLOURS["decode"], f"{int((~prefill).sum()):,} ×", "decode"),
+                                (PHASE_COLOURS["prefill"], f"{int(prefill.sum()):,} ×", "with prompt tokens"),
+                                (ALERT, "median", f"of {of_which}:\n{milliseconds(1e6 * middle)}")]
+        if len(cut):
+            entries.append((INK, f"▲ {len(cut):,} ×", "cut: longer than the axis"))
+        legend(figure, entries, TOP_IN + 0.05)
 
+    higher = f"; {counted(len(cut), 'bar is', 'bars are')} cut at {milliseconds(1e6 * top)} (▲)" if len(cut) else ""
     return picture(
-        f"{counted(len(elapsed), 'iteration')}, median {milliseconds(1e6 * middle)}",
-        f"the engine's log; longest {milliseconds(1e6 * float(np.nanmax(elapsed)))}", HEIGHT_IN, draw)
+        f"{of_which}, median {milliseconds(1e6 * middle)}",
+        f"the engine's log, {counted(len(elapsed), 'iteration')}; longest {milliseconds(1e6 * longest)}{higher}",
+        HEIGHT_IN, draw)
+
+
+def _middle(log: EngineLog) -> tuple[float, str]:
+    """The median in ms and of which iterations it is: those that only decode, without those under a profiler, as
+    `step.wall_ms` has it; where there are none, all."""
+    elapsed = log.iterations["elapsed_ms"]
+    decode = (_column(log, "context_requests") == 0) & (_column(log, "generation_requests") > 0) & (elapsed > 0)
+    quiet = decode & ~(_column(log, "profiled") > 0)
+    for rows in (quiet, decode):
+        if rows.any():
+            return float(np.median(elapsed[rows])), counted(int(rows.sum()), "decode iteration")
+    return float(np.nanmedian(elapsed)), counted(len(elapsed), "iteration")
 
 
 def serving(diagnosis: Diagnosis) -> Picture:

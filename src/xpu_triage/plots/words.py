@@ -18,7 +18,7 @@ _PHRASES = {
     Cause.AFTER_SYNC: ("refilling after {name}", "refilling after host syncs"),
     Cause.LAUNCHING: ("launched piece by piece from {name}", "work launched piece by piece"),
     Cause.FIRST_USE: ("first use in {name}", "first use: loading, allocating, compiling"),
-    Cause.PEER_WAIT: ("waiting for another rank in {name}", "waiting for another rank"),
+    Cause.PEER_WAIT: ("waiting for another rank or device in {name}", "waiting for another rank or device"),
     Cause.NO_WORK: ("nothing to do", "nothing to do"),
     Cause.TURNAROUND: ("the device's own turnaround", "the device's own turnaround"),
     Cause.HIDDEN: ("the capture lacks its work, so busy is a lower bound",) * 2,

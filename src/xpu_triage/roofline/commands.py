@@ -6,11 +6,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..errors import UnusableInput
+from ..pipes import columns, wrapped
 from ..text import clean
 from ..units import figure
 from . import config_json, devices, floors
@@ -25,6 +26,15 @@ NEAR_FLOOR = 0.75
 """Share of the bandwidth from which on a step is at its limit: good kernels reach 0.75 to 0.93 of the advertised
 figure (see the page bandwidth-bound)."""
 
+NONE_GIVEN = "none given"
+_NO_DEVICE = 'no device is given (--device "H100 SXM"'
+
+LABEL = 12
+"""Columns before the words of a line with a label."""
+
+BATCH, CONTEXT = 1.0, 4096.0
+"""Where none is given."""
+
 FAR = 0.45
 """Share up to which memory is not what the step waits for (the same page)."""
 
@@ -38,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     road.add_argument("--bandwidth", type=_positive, metavar="GBPS",
                       help="memory bandwidth of one device, 10^9 bytes/s")
     parser.add_argument("--tflops", type=_positive, metavar="T", help="dense arithmetic peak of one device, 10^12/s")
-    parser.add_argument("--batch", type=_list, default=[1.0], metavar="N[,N...]", help="requests in a step (1)")
-    parser.add_argument("--context", type=_positive, default=4096.0, metavar="TOKENS", help="mean context (4096)")
+    parser.add_argument("--batch", type=_list, metavar="N[,N...]", help="requests in a step (1)")
+    parser.add_argument("--context", type=_positive, metavar="TOKENS", help=f"mean context ({CONTEXT:.0f})")
     parser.add_argument("--prompt", type=_list, metavar="TOKENS[,...]", help="prompt lengths (the context)")
     parser.add_argument("--tp", type=_count, default=1, metavar="N", help="devices that tensors are split over (1)")
     parser.add_argument("--dtype", metavar="TYPE", help="type of the weights, where it is not the configuration's")
@@ -58,29 +68,34 @@ def run(args: argparse.Namespace) -> int:
         kv_bits = floors.kv_bits_of(args.kv_dtype) if args.kv_dtype else None
     except ValueError as error:
         raise UnusableInput(str(error)) from None
-    if args.step_ms is not None and len(args.batch) > 1:
+    batches, context = args.batch or [BATCH], args.context or CONTEXT
+    if args.step_ms is not None and len(batches) > 1:
         raise UnusableInput("a measured step belongs to one batch", todo="Give one --batch with --step-ms")
     device = _device(args)
-    loads = [Load(batch, args.context, args.tp, kv_bits) for batch in args.batch]
-    prompts = args.prompt or [args.context]
+    loads = [Load(batch, context, args.tp, kv_bits) for batch in batches]
+    prompts = args.prompt or [context]
+    assumed = tuple(name for name in ("batch", "context") if getattr(args, name) is None)
     if args.json:
-        print(json.dumps(to_json(shape, device, loads, prompts, args.step_ms), indent=2, allow_nan=False))
+        told = to_json(shape, device, loads, prompts, args.step_ms, assumed)
+        print(json.dumps(told, indent=2, allow_nan=False))
         return 0
-    for line in lines(shape, device, loads, prompts, args.step_ms):
-        print(clean(line))
+    width = columns()
+    for line in lines(shape, device, loads, prompts, args.step_ms, assumed):
+        print(wrapped(clean(line), width, indent=LABEL if line.startswith(" ") else 4))
     return 0
 
 
-def to_json(shape: ModelShape, device: Device, loads: list[Load], prompts: list[float], step_ms: float | None = None
-            ) -> dict[str, Any]:
-    """The same floors in plain types; what is unknown is null, and `unknown` says why."""
+def to_json(shape: ModelShape, device: Device, loads: list[Load], prompts: list[float], step_ms: float | None = None,
+            assumed: Sequence[str] = ()) -> dict[str, Any]:
+    """The same floors in plain types; what is unknown is null, and `unknown` says why. `assumed`: of `batch` and
+    `context`, what nobody gave."""
     return {
         "schema": SCHEMA,
         "model": {"name": clean(shape.name), "layers": shape.layers, "dtype": shape.dtype or None,
                   "parameters": _or_none(lambda: shape.parameters), "notes": [clean(note) for note in shape.notes]},
         "device": {"name": clean(device.name), "gbps": device.gbps, "tflops": device.tflops,
                    "source": clean(device.source) or None},
-        "decode": [_decode_json(shape, device, load, step_ms) for load in loads],
+        "decode": [_decode_json(shape, device, load, step_ms) | {"assumed": list(assumed)} for load in loads],
         "prefill": [_prefill_json(shape, device, tokens, loads[0].devices) for tokens in prompts],
     }
 
@@ -96,7 +111,7 @@ def _decode_json(shape: ModelShape, device: Device, load: Load, step_ms: float |
     out |= {"weights_gb": reads.weights / 1e9, "kv_gb": reads.kv / 1e9, "tflop": operations.total / 1e12}
     floor = _floor(reads, operations, device, load.devices, shape)
     if floor is None:
-        return {**out, "unknown": "the device's bandwidth is not known"}
+        return {**out, "unknown": _no_bandwidth(device)}
     ms, by = floor
     return {**out, "floor_ms": ms, "by": by, "tokens_per_s": load.batch / ms * 1000,
             "share": None if step_ms is None else ms / step_ms}
@@ -124,9 +139,9 @@ def _or_none(figure_of: Callable[[], float]) -> float | None:
         return None
 
 
-def lines(shape: ModelShape, device: Device, loads: list[Load], prompts: list[float], step_ms: float | None = None
-          ) -> Iterator[str]:
-    """The answer, a line a fact."""
+def lines(shape: ModelShape, device: Device, loads: list[Load], prompts: list[float], step_ms: float | None = None,
+          assumed: Sequence[str] = ()) -> Iterator[str]:
+    """The answer, a line a fact. A measured step is told what of its load is `assumed`."""
     yield f"{shape.name}: {shape.layers} layers, {shape.dtype or 'type unknown'}"
     try:
         one = floors.weight_bytes(shape, 1)
@@ -144,13 +159,14 @@ def lines(shape: ModelShape, device: Device, loads: list[Load], prompts: list[fl
     yield (f"  device    {device.name}: {_or_unknown(device.gbps, 'GB/s')}, {_or_unknown(device.tflops, 'TFLOP/s')}"
            + (f" ({device.source})" if device.source else ""))
     for load in loads:
-        yield from _decode(shape, device, load, step_ms)
+        yield from _decode(shape, device, load, step_ms, assumed)
     for tokens in prompts:
         yield _prefill(shape, device, tokens, loads[0].devices)
     yield from (f"  note      {note}" for note in shape.notes)
 
 
-def _decode(shape: ModelShape, device: Device, load: Load, step_ms: float | None) -> Iterator[str]:
+def _decode(shape: ModelShape, device: Device, load: Load, step_ms: float | None, assumed: Sequence[str]
+            ) -> Iterator[str]:
     what = f"decode, batch {figure(load.batch)} × {figure(load.context)} tokens" + (
         f", {load.devices} devices" if load.devices > 1 else "")
     try:
@@ -163,12 +179,16 @@ def _decode(shape: ModelShape, device: Device, load: Load, step_ms: float | None
            f"{figure(reads.kv / 1e9)} KV), {figure(operations.total / 1e12)} TFLOP")
     floor = _floor(reads, operations, device, load.devices, shape)
     if floor is None:
-        yield "  floor     unknown: the device's bandwidth is not known (--bandwidth)"
+        yield f"  floor     unknown: {_no_bandwidth(device)}"
         return
     ms, by = floor
     yield f"  floor     {figure(ms)} ms by {by}: at most {figure(load.batch / ms * 1000)} tokens/s"
     if step_ms is not None:
         yield f"  measured  {figure(step_ms)} ms: {_compared(ms / step_ms, by)}"
+        taken = {"batch": f"a batch of {figure(load.batch)}", "context": f"a context of {figure(load.context)} tokens"}
+        if assumed:
+            yield (f"  assumed   {' and '.join(taken[name] for name in assumed)}: with the real one give "
+                   f"{' and '.join(f'--{name}' for name in assumed)}, or the comparison means little")
 
 
 def _floor(reads: Reads, operations: Operations, device: Device, count: int, shape: ModelShape
@@ -219,14 +239,21 @@ def _prefill(shape: ModelShape, device: Device, tokens: float, count: int) -> st
 
 def _lacks(shape: ModelShape, device: Device) -> list[str]:
     """What is missing for the floor of a prompt."""
+    if device.name == NONE_GIVEN:
+        return [f"{_NO_DEVICE}, or --tflops and --bandwidth)"]
     lacks = []
     if not device.tflops:
         lacks.append("the arithmetic peak is not known (--tflops)")
     elif not _fits(device, shape):
         lacks.append(f"products run in {shape.arithmetic or 'an unknown type'}, and the peak is for 16 bits")
     if not device.gbps:
-        lacks.append("the device's bandwidth is not known (--bandwidth)")
+        lacks.append(_no_bandwidth(device))
     return lacks
+
+
+def _no_bandwidth(device: Device) -> str:
+    return (f"{_NO_DEVICE}, or --bandwidth)" if device.name == NONE_GIVEN
+            else "the device's bandwidth is not known (--bandwidth)")
 
 
 def _device(args: argparse.Namespace) -> Device:
@@ -241,7 +268,7 @@ def _device(args: argparse.Namespace) -> Device:
         return replace(found, tflops=args.tflops, how="typed") if args.tflops else found
     if args.bandwidth or args.tflops:
         return Device("as given", args.bandwidth, args.tflops, "", "typed")
-    return Device("none given", None, None, "")
+    return Device(NONE_GIVEN, None, None, "")
 
 
 def _or_unknown(value: float | None, unit: str) -> str:

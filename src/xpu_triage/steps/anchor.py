@@ -37,6 +37,10 @@ NAMES_TRIED = 64
 """Names tried for one count: those of one step mostly agree, and a capture holds thousands of names."""
 
 
+LAYERS = 8
+"""A step runs its layers, and what they have in common comes round this often in it at least: models that people serve
+have twelve layers and more, and one layer runs few of its kernels more than four times."""
+
 SHARED = 0.5
 """From this share of the periods on that begin and end in one call, the marks are parts of it and no steps."""
 
@@ -58,7 +62,8 @@ def find_anchor(trace: Trace, names: NameTable, host: Host) -> Anchor:
 
     One annotation or one graph launch is enough. Of kernels or operators three names must agree on the count. Where any
     name falls short of it they must hold what a step has once, and the host must read from the device in most periods.
-    Whatever the mark, what a step has once must not come more seldom.
+    Whatever the mark, what a step has once must not come more seldom; where no name tells what a step has once, it must
+    hold what could be its layers.
     """
     device = (Kind.KERNEL, Kind.COPY, Kind.COMM)
     seldom, layers, doubt = _Seldom(trace, device), _Layers(trace, names, host), ""
@@ -73,10 +78,11 @@ def find_anchor(trace: Trace, names: NameTable, host: Host) -> Anchor:
             first = min(even, key=lambda rows: int(trace.start[rows[0]]))
             if layers.in_one_call(first) or (ends := layers.ends(count)) is False:
                 continue
-            if agreeing > 1 and seldom.any(count):
-                if not layers.are_read(first):
+            if agreeing > 1:
+                short = seldom.any(count)
+                if short and not layers.are_read(first):
                     continue
-                if ends is None:
+                if ends is None and (short or layers.hold_none(count)):
                     doubt = doubt or _may_be_layers(trace, first)
                     continue
             return Anchor(first)
@@ -85,9 +91,8 @@ def find_anchor(trace: Trace, names: NameTable, host: Host) -> Anchor:
 
 def _may_be_layers(trace: Trace, marks: Ints) -> str:
     period = float(np.median(np.diff(trace.start[marks])))
-    return (f"though {trace.name_of(int(marks[0]))} comes round {len(marks)} times, every {period / 1e6:,.2f} ms, with "
-            "a read of the device in most of them (that may be steps, or layers that read something back, and "
-            "annotated steps would tell)")
+    return (f"though {trace.name_of(int(marks[0]))} comes round {len(marks)} times, every {period / 1e6:,.2f} ms (that "
+            "may be steps, or layers of one pass, and annotated steps would tell)")
 
 
 class _Seldom:
@@ -120,6 +125,8 @@ class _Layers:
         read = trace.blocking | names.rows(TO_HOST, Kind.COPY)
         self._read_at = np.sort(trace.start[read])
         told = [names.rows(pattern, Kind.HOST_OP, Kind.KERNEL) for pattern in ONCE_A_STEP]
+        work = trace.name[trace.on_device if trace.on_device.any() else trace.kind == Kind.HOST_OP]
+        self._most_work = int(np.bincount(work).max()) if len(work) else 0
         self._most = [int(np.bincount(trace.name[rows]).max()) for rows in told if rows.any()]
 
     def in_one_call(self, marks: Ints) -> bool:
@@ -141,6 +148,11 @@ class _Layers:
         """Whether the ends of a pass come as often as `count` marks do (each by the name that is most frequent): False
         where one of them comes more seldom, so that several periods share it; None where no name tells."""
         return all(most >= count - 1 for most in self._most) if self._most else None
+
+    def hold_none(self, count: int) -> bool:
+        """Whether nothing comes round so often between two of `count` marks that they could hold layers themselves:
+        then they may be layers. A capture that begins and ends inside one pass has no name that comes more seldom."""
+        return self._most_work < LAYERS * count
 
     def are_read(self, marks: Ints) -> bool:
         """Whether the host reads from the device, or waits for it, in most periods."""

@@ -39,8 +39,10 @@ _LEVEL_KIND = {
     Kind.HOST_OP: "operator", Kind.RUNTIME: "runtime", Kind.PYTHON: "python", Kind.ANNOTATION: "phase"}
 
 _NOUN = {
-    "compute": "kernels", "copy": "copies", "comm": "collectives", "host": "host rows",
-    Cause.LAUNCHING: "launches", Cause.AFTER_SYNC: "synchronizations", Cause.TURNAROUND: "gaps on the device"}
+    "compute": ("kernel", "kernels"), "copy": ("copy", "copies"), "comm": ("collective", "collectives"),
+    "host": ("host row", "host rows"), Cause.LAUNCHING: ("launch", "launches"),
+    Cause.AFTER_SYNC: ("synchronization", "synchronizations"),
+    Cause.TURNAROUND: ("gap on the device", "gaps on the device")}
 
 _UNNAMED = {
     Cause.HIDDEN: "device work that the capture lacks",
@@ -137,7 +139,8 @@ class Bisector:
         silent = self._in_marks_only(part)
         if silent >= HOLDS * part.total:
             return self._finding(part, name=NO_ROWS, share=silent, path=[self._top(part)])
-        name = f"spread over {part.events:,} {_NOUN.get(part.about, 'intervals')}"
+        one, many = _NOUN.get(part.about, ("interval", "intervals"))
+        name = f"within one {one}, no name holds half" if part.events == 1 else f"spread over {part.events:,} {many}"
         frames = (sums >= HOLDS * part.total) & self.groups.nameable & self.groups.frames
         frame = self._deepest_of(frames, sums, inclusive)
         line = "" if frame is None else self.groups.label[frame]

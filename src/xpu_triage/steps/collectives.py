@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..trace import Ints, Kind
+from .exchange_names import exchanges_and_computes
 from .groups import heaviest_code
+from .intervals import total_within
 from .scene import Scene
 
 TOGETHER = 0.9
@@ -31,14 +33,21 @@ def collectives(scene: Scene, rows: Ints, unknown: MutableMapping[str, str]) -> 
     """`comm.*` of one device, whose rows inside the window are `rows`; over all devices where they are ranks of one
     group."""
     trace = scene.trace
+    fused = rows[scene.names.rows(exchanges_and_computes, Kind.KERNEL, of=rows)]
+    if len(fused):
+        held = total_within(trace.start[fused], scene.end[fused], scene.left, scene.right)
+        yield "comm.fused_fraction", held / max(scene.window, 1), None
     calls = rows[trace.kind[rows] == Kind.COMM]
     if scene.steps.method != "window":
         yield "comm.calls_per_step", len(calls) / len(scene.steps.steps), None
     if not len(calls):
         return
-    if (ranks := ranks_of(scene)) is not None:
+    ranks, why = _ranks(scene)
+    if ranks is not None:
         yield from ranks.signals(len(scene.steps.steps) if scene.steps.method != "window" else 0)
         return
+    if why:
+        unknown["comm.skew_ms"] = why
     top = heaviest_code(trace.name[calls], trace.dur[calls])
     place, ns = _same_collective(scene, calls[trace.name[calls] == top])
     if not len(ns):
@@ -88,26 +97,57 @@ class Ranks:
 
 
 def ranks_of(scene: Scene) -> Ranks | None:
-    """The devices with collectives as ranks of one group: the same collectives, as many, in the same order, and
-    together in them. None where they are not, or there is one only."""
+    """The devices with collectives as ranks of one group: the same collectives, as many, in the same order, together in
+    them, and all the ranks that the group has. None where they are not, or there is one only."""
+    return _ranks(scene)[0]
+
+
+def _ranks(scene: Scene) -> tuple[Ranks | None, str]:
+    """Those; and where the capture holds a part of a group, why they are none: who is not in it may be the one that all
+    the others wait for."""
     trace = scene.trace
     rows = np.flatnonzero((trace.kind == Kind.COMM) & scene.names.rows(_EXCHANGES, Kind.COMM))
     end = scene.end[rows]  # ranks enter at different times and leave together: so none falls to both sides of an edge
     rows = rows[(end > scene.left) & (end <= scene.right)]
     devices = np.unique(trace.device[rows])
     if len(devices) < 2:
-        return None
+        return None, ""
     by_device = [rows[trace.device[rows] == device] for device in devices.tolist()]
     if len({len(mine) for mine in by_device}) > 1:
-        return None
+        return None, ""
     kinds = [_NUMBERED.sub("", name) for name in trace.names]
     said = [[kinds[code] for code in trace.name[mine].tolist()] for mine in by_device]
     if any(each != said[0] for each in said[1:]):
-        return None
+        return None, ""
     starts, ends = (np.stack([of[mine] for mine in by_device]) for of in (trace.start, scene.end))
     if float((starts.max(axis=0) < ends.min(axis=0)).mean()) < TOGETHER:
-        return None
-    return Ranks(tuple(trace.devices[device] for device in devices.tolist()), starts, ends)
+        return None, ""
+    if why := _part_of_a_group(scene, np.stack(by_device)):
+        return None, why
+    return Ranks(tuple(trace.devices[device] for device in devices.tolist()), starts, ends), ""
+
+
+def _part_of_a_group(scene: Scene, rows: Ints) -> str:
+    """Why the devices that make these collectives (int64, [devices, collectives]) are not known to be all ranks of one
+    group; empty where they are, or where the capture tells nothing of ranks. Kineto writes a group's name and size
+    beside its collectives, and beside the whole how many ranks the job has."""
+    trace, here = scene.trace, len(rows)
+    code = trace.exchange[rows] if len(trace.exchange) else np.full(rows.shape, -1)
+    told = [trace.exchanges[one] for one in np.unique(code[code >= 0]).tolist()]
+    if (most := max((one.size for one in told), default=0)) > here:
+        return (f"collectives of groups of {most:,} ranks, of which {here:,} are in this capture: whom they wait for "
+                "may be one of the others")
+    group = np.array([one.group for one in trace.exchanges] + [""])[code]
+    if (group != group[0]).any():
+        return "collectives of different process groups, which do not wait for each other"
+    if most:
+        return ""
+    job = trace.meta.get("distributedInfo")
+    world = job.get("world_size") if isinstance(job, dict) else None
+    if isinstance(world, int) and world > here:
+        return (f"the job has {world:,} ranks, of which {here:,} are in this capture, and nothing tells how many the "
+                "group of these collectives has")
+    return ""
 
 
 def _same_collective(scene: Scene, calls: Ints) -> tuple[int, Ints]:

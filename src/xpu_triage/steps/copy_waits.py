@@ -7,13 +7,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..trace import Ints, Kind
+from .host import ROUNDING_NS
 from .intervals import Bools, covered_between, union_of
+from .patterns import STATUS_CALL
 from .scene import Scene
 from .utilization import DeviceTime
 
 STARTS_NS = 20_000
 """What waits for a copy starts within this time of its end, and was launched at least as long before: kernels start on
 a device that is ready within 20 µs of their launch in complete captures."""
+
+POLLS = 3
+"""Questions in a row that make a wait: one or two are asked in passing, as by an allocator that looks which of its
+buffers are free."""
+
+ASKS_AGAIN_NS = 2_000_000
+"""From one question to the next: loops that wait sleep up to a millisecond in between. Judgement. After a longer time
+it was other work."""
+
+GOES_ON_NS = 1_000_000
+"""A thread that asked for the end of a copy goes on within this time of the answer. In complete captures the gaps
+between launches take up to 0.5 ms, and other host work starts at 1 ms."""
 
 KNOWN_SHARE = 0.5
 """The launch of what follows must be known for at least this share of the time in which only copies run."""
@@ -43,9 +57,9 @@ def copy_time(scene: Scene, time: DeviceTime) -> CopyTime | None:
     """When only copies run on one device, and whether something waits for them; None where that cannot be told.
 
     Two things wait. Work that was launched before a copy's end and starts right at it: from its launch on, its queue
-    was held up. And a host thread that feeds the device, in a blocking call or in the call that makes a copy: it
-    launches nothing meanwhile. Whatever else runs copies beside it (a prefetch, a transfer between servers) waits for
-    something else, and so does the device.
+    was held up. And a host thread that feeds the device, in a blocking call, in the call that makes a copy, or while it
+    asks again and again until a copy is done: it launches nothing meanwhile. Whatever else runs copies beside it (a
+    prefetch, a transfer between servers) waits for something else, and so does the device.
     """
     trace, rows = scene.trace, time.rows
     is_copy = trace.kind[rows] == Kind.COPY
@@ -58,7 +72,9 @@ def copy_time(scene: Scene, time: DeviceTime) -> CopyTime | None:
     if (end - start)[known].sum() < KNOWN_SHARE * (end - start).sum():
         return None
     calls = _host_calls(scene, copies)
-    waits = union_of(np.concatenate((held_start, trace.start[calls])), np.concatenate((held_end, scene.end[calls])))
+    polled_start, polled_end = _polled(scene, np.sort(scene.end[copies]))
+    waits = union_of(np.concatenate((held_start, trace.start[calls], polled_start)),
+                     np.concatenate((held_end, scene.end[calls], polled_end)))
     return CopyTime(start, end, *_without(start, end, *waits))
 
 
@@ -82,6 +98,31 @@ def _host_calls(scene: Scene, copies: Ints) -> Ints:
     made = trace.launch[copies]
     calls = np.union1d(np.flatnonzero(trace.blocking), made[made >= 0])
     return calls[np.isin(trace.thread[calls], scene.feeding_threads) & (trace.kind[calls] == Kind.RUNTIME)]
+
+
+def _polled(scene: Scene, copy_end: Ints) -> tuple[Ints, Ints]:
+    """[first question, last answer] of runs in which a thread that feeds the device makes no other call than to ask
+    whether something is done, until a copy is: its end lies between the last two questions, and the thread goes on. A
+    loop that looks after a transfer beside its other work asks once in a while, and does not end with it."""
+    trace = scene.trace
+    calls = np.flatnonzero((trace.kind == Kind.RUNTIME) & np.isin(trace.thread, scene.feeding_threads))
+    asks = scene.names.rows(STATUS_CALL, Kind.RUNTIME, of=calls)
+    if not asks.any():
+        return calls[:0], calls[:0]
+    order = np.lexsort((trace.start[calls], trace.thread[calls]))
+    calls, asks = calls[order], asks[order]
+    thread = trace.thread[calls]
+    pause = trace.start[calls[1:]] - scene.end[calls[:-1]]
+    new = np.concatenate(([True], (asks[1:] != asks[:-1]) | (thread[1:] != thread[:-1]) | (pause > ASKS_AGAIN_NS)))
+    first = np.flatnonzero(new)
+    last = np.append(first[1:], len(calls)) - 1
+    runs = asks[first] & (last - first + 1 >= POLLS) & (last + 1 < len(calls))
+    first, last = first[runs], last[runs]
+    begun, told = trace.start[calls[last - 1]] - ROUNDING_NS, scene.end[calls[last]]
+    done = np.searchsorted(copy_end, told, "right") > np.searchsorted(copy_end, begun, "left")
+    goes_on = (thread[last + 1] == thread[last]) & (trace.start[calls[last + 1]] - told < GOES_ON_NS)
+    found = done & goes_on
+    return trace.start[calls[first[found]]], told[found]
 
 
 def _clipped(scene: Scene, start: Ints, end: Ints) -> tuple[Ints, Ints]:

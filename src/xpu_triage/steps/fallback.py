@@ -10,7 +10,7 @@ import numpy as np
 
 from ..trace import FIRST_DEVICE_KIND, Ints, Kind
 from .host import Indices
-from .intervals import Bools, covered_between, total_within, union_of
+from .intervals import Bools, covered_between, total_within, uncovered, union_of
 from .patterns import CONTROL_CPU, COPY_DIRECTION, NOT_COMPUTE, OPERATOR, OWN_OPERATOR
 from .scene import Scene
 
@@ -140,16 +140,31 @@ _Found = tuple[Ints, Ints, list[str]]
 _NOTHING: _Found = (np.zeros(0, np.int64), np.zeros(0, np.int64), [])
 
 
+def alone_on_control_cpu(scene: Scene) -> tuple[Ints, Ints, Ints]:
+    """The kernels that the profiler says ran on the device's control CPU, where no core of that device computes beside
+    them: starts, ends, and the row that each piece is of. What runs in the shadow of other work (a task on a stream of
+    its own) holds nothing up."""
+    trace, on_cpu = scene.trace, scene.names.rows(CONTROL_CPU, Kind.KERNEL)
+    parts = [(np.zeros(0, np.int64),) * 3]
+    for device in np.unique(trace.device[on_cpu]).tolist():
+        here = trace.device == device
+        mine, cores = np.flatnonzero(on_cpu & here), np.flatnonzero((trace.kind == Kind.KERNEL) & ~on_cpu & here)
+        start, end, which = uncovered(trace.start[mine], scene.end[mine],
+                                      *union_of(trace.start[cores], scene.end[cores]))
+        parts.append((start, end, mine[which]))
+    start, end, rows = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return start, end, rows
+
+
 def _on_control_cpu(scene: Scene) -> _Found:
-    """Kernels that the profiler says ran on the device's control CPU, by the operator that launched them."""
+    """Those, by the operator that launched them."""
     trace, host = scene.trace, scene.host
-    rows = np.flatnonzero(scene.names.rows(CONTROL_CPU, Kind.KERNEL))
+    start, end, rows = alone_on_control_cpu(scene)
     if not len(rows):
         return _NOTHING
     operator = host.nearest(host.index(trace.launch[rows]), scene.host_rows(OPERATOR, Kind.HOST_OP))
     named = np.where(operator >= 0, host.row[np.maximum(operator, 0)], rows) if len(host) else rows
-    names = [trace.name_of(row) for row in named.tolist()]
-    return trace.start[rows], scene.end[rows], names
+    return start, end, [trace.name_of(row) for row in named.tolist()]
 
 
 @dataclass(frozen=True, eq=False)

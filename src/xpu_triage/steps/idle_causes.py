@@ -36,6 +36,10 @@ LEAF_NS = 200_000
 """One operator or frame that holds half of a gap, and is this long, is the cause and not the launching: by its own
 time, or with all that it calls where nothing in it launches or waits."""
 
+BESIDE = 0.1
+"""Devices that work at the same time for no more than this part of their work take turns. Judgement: what overlaps is a
+copy between them, or the next batch's first kernels."""
+
 RECURS_STEPS = 3
 """From this many steps on it can be seen that a call is slow in all of them and not in the first."""
 
@@ -104,15 +108,17 @@ class _Classifier:
         return np.bincount(self.gap, self.ns * mask, self.count).astype(np.int64)
 
     def result(self) -> GapWork:
-        cause, extra = self._rules()
+        cause, in_fallback, elsewhere = self._rules()
         spans = self.spans
         gaps = Gaps(start=spans.start, end=spans.end, cause=cause.astype(np.int8), host_row=self.leaf,
                     host_ns=self.leaf_ns, sync_row=self.sync, before=spans.before, after=spans.after,
-                    launch=self.launch, fallback=(cause == _NUMBER[Cause.HOST_OP]) & extra)
+                    launch=self.launch, fallback=(cause == _NUMBER[Cause.HOST_OP]) & in_fallback,
+                    elsewhere=(cause == _NUMBER[Cause.PEER_WAIT]) & elsewhere)
         return GapWork(gaps, self.returned, self.gap, self.owner, self.ns)
 
-    def _rules(self) -> tuple[Ints, Bools]:
-        """The cause of every gap: the first rule that holds decides. And whether it lies in a fallback."""
+    def _rules(self) -> tuple[Ints, Bools, Bools]:
+        """The cause of every gap: the first rule that holds decides. And whether it lies in a fallback, and whether
+        another device has the thread's work meanwhile."""
         facts, length = self.facts, self.length
         self._find_leaf()
         dried = self._find_sync()
@@ -133,10 +139,12 @@ class _Classifier:
         in_fallback = 2 * self.fallbacks.share_of(self.spans.start, self.spans.end) >= length
         nothing_linked = (self.launch < 0) & (silent == self.returned - self.spans.start)
         other_device = self._most(self._elsewhere())
+        # of devices that take turns each is dry while another works, however early its own work was launched
+        turn = other_device & bool(other_device.any() and self._in_turns())
         rules = (
             # an operator seen to run on a CPU between its copies is seen, whatever else the capture lacks
             (Cause.HIDDEN, ((self._lost_launches() > 0) | self.scene.trace.incomplete) & ~in_fallback),
-            (Cause.HIDDEN, (self.stall > STALL_NS) & self._most(self.stall)),
+            (Cause.HIDDEN, (self.stall > STALL_NS) & self._most(self.stall) & ~turn),
             (Cause.TURNAROUND, self.queued & (self.stall <= STALL_NS)),
             (Cause.HIDDEN, (blocked > BLOCKED_NS) & self._most(blocked) & ~other_device),
             (Cause.PROFILER, self._most(self._profiler())),
@@ -151,7 +159,8 @@ class _Classifier:
             (Cause.HOST_OP, ((work > WORK_NS) & ~launching) | one_leaf | one_frame | in_fallback),
             (Cause.AFTER_SYNC, dried),
             (Cause.LAUNCHING, np.ones(self.count, np.bool_)))
-        return np.select([rule for _, rule in rules], [_NUMBER[cause] for cause, _ in rules]), in_fallback
+        return np.select([rule for _, rule in rules], [_NUMBER[cause] for cause, _ in rules]), in_fallback, (
+            other_device & ~self._most(exchange))
 
     def _first_calls(self) -> Ints:
         """Rows of the trace: calls that take their first-time toll. A slow launch of a kernel that ran before loads no
@@ -190,6 +199,16 @@ class _Classifier:
         own = union_of(trace.start[self.left_out], self.scene.end[self.left_out])
         worked = self.facts.worked_elsewhere(self.thread, spans.start, spans.end)
         return np.maximum(worked - covered_between(*own, spans.start, spans.end), 0)
+
+    def _in_turns(self) -> bool:
+        """Whether this device and the others hardly ever work at the same time: parts of one model, one after the
+        other. Devices that share the work of a step do."""
+        trace, time = self.scene.trace, self.time
+        others = np.flatnonzero(trace.on_device & (trace.device != time.device))
+        if not len(others):
+            return False
+        beside = covered_between(*union_of(trace.start[others], self.scene.end[others]), time.busy_start, time.busy_end)
+        return bool(beside.sum() <= BESIDE * (time.busy_end - time.busy_start).sum())
 
     def _lost_launches(self) -> Ints:
         """Launches without device rows, from the launch of the work before each gap to that of the work after

@@ -52,6 +52,21 @@ def total_within(start: Ints, end: Ints, left: int, right: int) -> int:
     return int(np.diff(covered(merged_start, merged_end, edges))[0])
 
 
+def uncovered(start: Ints, end: Ints, cover_start: Ints, cover_end: Ints) -> tuple[Ints, Ints, Ints]:
+    """The pieces of each interval that the cover (disjoint, sorted) leaves open, as starts, ends, and the number of the
+    interval that each is a piece of."""
+    edge_left = min(int(start.min(initial=0)), int(cover_start.min(initial=0)))
+    edge_right = max(int(end.max(initial=0)), int(cover_end.max(initial=0)))
+    free_start, free_end = np.append(edge_left, cover_end), np.append(cover_start, edge_right)
+    first = np.searchsorted(free_end, start, "right")
+    count = np.maximum(np.searchsorted(free_start, end, "left") - first, 0)
+    which = np.repeat(np.arange(len(start)), count)
+    free = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + first[which]
+    left, right = np.maximum(start[which], free_start[free]), np.minimum(end[which], free_end[free])
+    real = right > left
+    return left[real], right[real], which[real]
+
+
 def new_part(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """The part of each interval (`start` sorted) that none before it covers, as [from, to]; `to` may lie
     before `from`.

@@ -14,10 +14,10 @@ from ..text import counted
 from ..trace import BEFORE_CAPTURE, NOT_LINKED, Ints, Kind
 from .collectives import collectives
 from .copy_waits import copy_time
-from .fallback import Fallbacks, cannot_show
+from .fallback import Fallbacks, alone_on_control_cpu, cannot_show
 from .groups import heaviest_code
 from .intervals import Bools
-from .patterns import DEVICE_WAIT, GRAPH_LAUNCH
+from .patterns import CONTROL_CPU, DEVICE_WAIT, GRAPH_LAUNCH
 from .prefill_runs import SEVERAL, prefill_runs
 from .results import CAUSES, Cause, Gaps, Step
 from .scene import Scene
@@ -123,7 +123,9 @@ def _measure_batch(steps: tuple[Step, ...], out: Measures) -> None:
     if any(step.phase for step in steps):
         runs = prefill_runs(steps)
         out.take("serving.prefill_run_steps", max((len(run) for run in runs), default=0))
-        stalled = sum(step.wall for run in runs if len(run) >= SEVERAL for step in run)
+        times = [sum(step.wall for step in run) for run in runs if len(run) >= SEVERAL]
+        stalled = sum(times)
+        out.take("serving.prefill_run_ms", max(times, default=0) / 1e6)
         out.share("serving.prefill_run_fraction", stalled, sum(step.wall for step in steps))
 
 
@@ -133,6 +135,7 @@ def measure_device(scene: Scene, time: DeviceTime, gaps: Gaps, out: Measures) ->
     out.share("device.busy_fraction", time.busy.sum(), scene.window)
     for part, ns in time.parts.items():
         out.share(f"device.{part}_fraction", ns.sum(), scene.window)
+    _measure_link(scene, time, out)
     _measure_copy_waits(scene, time, out)
     told = CAUSES if len(scene.host) else (Cause.HIDDEN, Cause.UNRECORDED)
     for cause, idle_ns in gaps.by_cause().items():
@@ -140,6 +143,8 @@ def measure_device(scene: Scene, time: DeviceTime, gaps: Gaps, out: Measures) ->
             out.share(f"idle.{cause}_fraction", idle_ns, scene.window)
         else:
             out.cannot("no host rows: what the host did meanwhile cannot be seen", f"idle.{cause}_fraction")
+    if gaps.elsewhere.any():
+        out.share("idle.other_device_fraction", gaps.dur[gaps.elsewhere].sum(), scene.window)
     unlinked = (gaps.after >= 0) & ((gaps.launch == NOT_LINKED) | (gaps.launch == BEFORE_CAPTURE))
     out.share("idle.before_unlinked_fraction", gaps.dur[unlinked].sum(), scene.window)
     _measure_step_gap(scene, time, out)
@@ -148,6 +153,18 @@ def measure_device(scene: Scene, time: DeviceTime, gaps: Gaps, out: Measures) ->
     _measure_top(scene, rows, float(time.busy.sum()), out)
     for signal in collectives(scene, rows, out.unknown):
         out.take(*signal)
+
+
+def _measure_link(scene: Scene, time: DeviceTime, out: Measures) -> None:
+    """Of copies with nothing beside them the part that crosses between host and device. Unknown where there are copies
+    and none says where it goes."""
+    if why := out.withheld.get("device.copy_fraction"):
+        out.cannot(why, "device.link_copy_fraction")
+        return
+    copies = scene.trace.kind[time.rows] == Kind.COPY
+    crossing = copies & (scene.copies_down | scene.copies_up)[time.rows]
+    if crossing.any() or not copies.any():
+        out.share("device.link_copy_fraction", time.part[crossing].sum(), scene.window)
 
 
 def _measure_copy_waits(scene: Scene, time: DeviceTime, out: Measures) -> None:
@@ -210,13 +227,21 @@ def replayed(scene: Scene, kernels: Ints) -> Bools:
 
 
 def _measure_top(scene: Scene, rows: Ints, busy_ns: float, out: Measures) -> None:
-    """The device operation with most time, whatever it is; but a wait of the queue only where nothing else ran."""
+    """The device operation with most time, whatever it is; but a wait of the queue only where nothing else ran, and
+    the device's control CPU only where no core works beside it. And the kernel with most, which is no collective and no
+    copy."""
     trace = scene.trace
     waits = scene.names.rows(DEVICE_WAIT, Kind.KERNEL, of=rows)
     rows = rows if waits.all() else rows[~waits]
     if not len(rows):
         return
     inside = np.minimum(scene.end[rows], scene.right) - trace.start[rows]
+    on_cpu = scene.names.rows(CONTROL_CPU, Kind.KERNEL, of=rows)
+    if on_cpu.any():
+        inside[on_cpu] = _alone(scene, rows[on_cpu])
+    kernels = trace.kind[rows] == Kind.KERNEL
+    if kernels.any() and not waits.all():
+        out.take("kernel.top_compute_name", trace.names[heaviest_code(trace.name[rows[kernels]], inside[kernels])])
     top = heaviest_code(trace.name[rows], inside)
     chosen = trace.name[rows] == top
     mine = rows[chosen]
@@ -227,10 +252,19 @@ def _measure_top(scene: Scene, rows: Ints, busy_ns: float, out: Measures) -> Non
         out.take("kernel.top_core", core)
 
 
+def _alone(scene: Scene, rows: Ints) -> Ints:
+    """ns, of each of `rows`, inside the window on the device's control CPU with no core at work beside it."""
+    start, end, row = alone_on_control_cpu(scene)
+    ns = np.minimum(end, scene.right) - np.maximum(start, scene.left)
+    return np.bincount(row, np.maximum(ns, 0), len(scene.trace))[rows].astype(np.int64)
+
+
 def _core(scene: Scene, row: int) -> str:
     """The kind of core, where the capture tells: a copy engine, one that the name gives, the SMs behind a
-    CUDA call."""
+    CUDA call. Who carries out an exchange is not told: it is no place for compute."""
     trace = scene.trace
+    if trace.kind[row] == Kind.COMM:
+        return ""
     if trace.kind[row] == Kind.COPY:
         return "copy"
     name = trace.name_of(row).upper()

@@ -18,6 +18,10 @@ LAUNCH_CALL = re.compile(r"launch|Enqueue.*Kernel|aclnn|aclmdl(RI)?Execute", re.
 COPY_CALL = re.compile(r"memcpy|MemcpyAsync|EnqueueMem|\bcopy\b", re.I)
 """A call that moves data. Such a call may hold the host for its own sake: staging through pageable memory."""
 
+STATUS_CALL = re.compile(r"(event|stream|queue|notifier)_?query|query_?(event|stream|queue|notifier)", re.I)
+"""A call that asks whether work is done and returns at once: `cudaEventQuery`, `hipStreamQuery`,
+`aclrtQueryEventStatus`. In a row they are a wait that no call shows."""
+
 FIRST_USE = re.compile(
     r"LaunchKernel|ModuleLoad|LibraryLoad|Malloc|MemAlloc|HostAlloc|HostRegister|^(cuda|hip|mu|aclrt)Free"
     r"|StreamCreate|FuncGetAttr|FuncSetAttr|PriorityRange|GetDeviceProp|Init|SetDevice|CtxCreate|GraphInstantiate"

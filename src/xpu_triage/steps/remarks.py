@@ -4,6 +4,7 @@ unknown."""
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,16 +37,12 @@ of."""
 FEW_EVENTS = 30
 """Fewer device events than this show no pattern."""
 
-ONLINE_SHARE = 0.1
-"""Share of the window in calls that compile or select operators online from which on they are spoken of. Judgement."""
-
 READ_BACK_WAITS_NS = 50_000
 """Reading a number off a host tensor takes a few µs: a mean above this is a wait for a device."""
 
 _ASYNC_COPY = re.compile(r"mem(ory)?_?co?py\w*async", re.I)
 _COLLECTIVES = re.compile(r"nccl|rccl|hccl|xccl")
 _ACCELERATOR = re.compile(rf"{_COLLECTIVES.pattern}|cuda|hip[A-Z]|\bnpu\b|aclrt|\bxpu\b|\bur[A-Z]")
-_ONLINE = re.compile(r"aclopCompileAndExecute")
 _READ_BACK = re.compile(r"^aten::_local_scalar_dense$")
 
 
@@ -60,7 +57,7 @@ def about_device(scene: Scene, time: DeviceTime, work: GapWork, fallbacks: Fallb
         notes.append("no host rows: the device's side alone; why it was idle cannot be said")
     if len(time.rows) < FEW_EVENTS:
         notes.append(f"only {counted(len(time.rows), 'device event')}")
-    notes += _lost_launches(scene) + _waits_in_queue(scene, time) + _hidden_syncs(scene) + _online_operators(scene)
+    notes += _lost_launches(scene) + _waits_in_queue(scene, time) + _hidden_syncs(scene)
     if (ranks := ranks_of(scene)) is not None and ranks.note:
         notes.append(ranks.note)
     op = fallbacks.heaviest(scene.left, scene.right)
@@ -127,34 +124,22 @@ def _hidden_syncs(scene: Scene) -> list[str]:
             f"device is done, as copies through pageable memory do; mostly {site_of(scene, calls, trace.dur[calls])}"]
 
 
-def _online_operators(scene: Scene) -> list[str]:
-    """Calls of Ascend's single-operator interface that find or compile an operator each time they run.
+@dataclass(frozen=True)
+class NoDevice:
+    """Why a trace holds no device rows."""
 
-    Which of the two depends on torch_npu's set_compile_mode, whose default differs by product: jit_compile=True
-    compiles, False takes built binaries (hiascend.com, Pytorch 7.0.0 API reference, torch_npu.npu.set_compile_mode).
-    Calls in a few of many steps are first uses, and no habit.
-    """
-    trace = scene.trace
-    calls = np.flatnonzero(scene.names.rows(_ONLINE, Kind.RUNTIME, Kind.HOST_OP))
-    calls = calls[starts_inside(scene, calls)]
-    if not len(calls):
-        return []
-    spent = total_within(trace.start[calls], scene.end[calls], scene.left, scene.right)
-    all_steps = len(scene.steps.steps)
-    steps = len(np.unique(scene.step_of(trace.start[calls])))
-    if spent < ONLINE_SHARE * scene.window or 2 * steps < all_steps:
-        return []
-    count = "1 call" if len(calls) == 1 else f"{len(calls):,} calls"
-    takes = "takes" if len(calls) == 1 else "take"
-    times = f" in {steps} of {all_steps} steps" if all_steps > 1 else ""
-    return [f"operators are compiled or selected online in each call: {count} of aclopCompileAndExecute{times} {takes} "
-            f"{spoken(spent)} of host time, {spent / scene.window:.0%} of the window. The capture does not tell which: "
-            "see that built binaries are used (torch.npu.set_compile_mode(jit_compile=False), with the binary operator "
-            "package installed), or a path that has aclnn operators"]
+    why: str
+    """In a few words, for each signal that it leaves unknown."""
+    note: str
+    next: str
+    """What to do about it, first of all."""
 
 
-def why_no_device(scene: Scene) -> tuple[str, str]:
-    """(reason, note) for a trace that holds no device rows: the things that look alike are told apart.
+_RECORD_AGAIN = "Record again with the device's activities on: there is a device, and its work is not in the capture."
+
+
+def why_no_device(scene: Scene) -> NoDevice:
+    """What a trace that holds no device rows is: the things that look alike are told apart.
 
     A foreign capture whose device rows nobody could place; a job on accelerators whose device rows were
     dropped, or that launched nothing; a front end; a run on the CPU.
@@ -162,29 +147,43 @@ def why_no_device(scene: Scene) -> tuple[str, str]:
     trace, counts = scene.trace, scene.trace.counts
     if counts.unplaced > UNPLACED_SHARE * max(counts.kept + counts.unplaced, 1):
         kinds = ", ".join(counts.unknown_categories[:4])
-        return ("no device rows that this reader knows",
-                f"no device events that this reader knows: {counted(counts.unplaced, 'span is', 'spans are')} of "
-                f"unknown categories ({kinds}), and device rows may be among them")
+        return NoDevice(
+            "no device rows that this reader knows",
+            f"no device events that this reader knows: {counted(counts.unplaced, 'span is', 'spans are')} of "
+            f"unknown categories ({kinds}), and device rows may be among them",
+            f"See what the spans of unknown categories are ({kinds}): device rows may be among them. Until then take "
+            "the device's side from its vendor's own profiler or tool.")
     if launches := int(scene.names.rows(LAUNCH_CALL, Kind.RUNTIME).sum()):
-        return ("no device rows, although the host launched work: the profiler dropped them or was not asked for them",
-                f"no device events, although the host made {counted(launches, 'launch call')}: the profiler dropped "
-                "them or was not asked for them. Record again with device activities")
+        return NoDevice(
+            "no device rows, although the host launched work: the profiler dropped them or was not asked for them",
+            f"no device events, although the host made {counted(launches, 'launch call')}: the profiler dropped "
+            "them or was not asked for them. Record again with device activities", _RECORD_AGAIN)
     if _speaks_of_accelerator(scene):
         reads = np.flatnonzero(scene.names.rows(_READ_BACK, Kind.HOST_OP))
         if len(reads) and float(trace.dur[reads].mean()) > READ_BACK_WAITS_NS:
-            return ("no device rows: a job on accelerators whose device work was not recorded",
-                    "no device events: a job on accelerators, and "
-                    f"{counted(len(reads), 'read-back takes', 'read-backs take')} "
-                    f"{spoken(float(trace.dur[reads].sum()))}, far longer than from host memory: there is a device, "
-                    "and its work is not in the capture")
-        return ("no device rows: a rank of a job on accelerators that launched nothing, or recorded the host only",
-                "no device events: a rank of a job on accelerators that launched nothing here, or whose profiler "
-                "recorded the host only")
+            return NoDevice(
+                "no device rows: a job on accelerators whose device work was not recorded",
+                "no device events: a job on accelerators, and "
+                f"{counted(len(reads), 'read-back takes', 'read-backs take')} "
+                f"{spoken(float(trace.dur[reads].sum()))}, far longer than from host memory: there is a device, "
+                "and its work is not in the capture", _RECORD_AGAIN)
+        return NoDevice(
+            "no device rows: a rank of a job on accelerators that launched nothing, or recorded the host only",
+            "no device events: a rank of a job on accelerators that launched nothing here, or whose profiler "
+            "recorded the host only",
+            "Record again with the device's activities on, on a rank that runs the model; where none come again, this "
+            "rank launches nothing.")
     if not (scene.host_kind == Kind.HOST_OP).any():
-        return ("no device rows and no operators: a front end or scheduler, not the process that runs the model",
-                "no device events and no operators: a front end or scheduler. Profile the process that runs the model")
-    return ("no device rows: a CPU run, every operator ran on the host",
-            "no device events: a CPU run, every operator ran on the host")
+        return NoDevice(
+            "no device rows and no operators: a front end or scheduler, not the process that runs the model",
+            "no device events and no operators: a front end or scheduler. Profile the process that runs the model",
+            "Profile the process that runs the model, with device activities on; of several files of one capture take "
+            "the worker's (its name has the rank), not the front end's.")
+    return NoDevice(
+        "no device rows: a CPU run, every operator ran on the host",
+        "no device events: a CPU run, every operator ran on the host",
+        "Say which device was meant, and compare it with the backend that the log names and with where the model was "
+        "placed (log.backend, placement.loaded_fraction); where a device did run, record again with its activities on.")
 
 
 def _speaks_of_accelerator(scene: Scene) -> bool:

@@ -84,6 +84,7 @@ class Gaps:
     before, after  int64, device rows that end and start at the gap's sides; -1 at the window's edge
     launch         int64, the call that launched `after`, as in Trace.launch
     fallback       bool, host-op gap with the shape of a CPU fallback
+    elsewhere      bool, gap in which another device works on what the same thread launched; empty where nobody looked
     """
 
     start: Ints
@@ -96,6 +97,7 @@ class Gaps:
     after: Ints
     launch: Ints
     fallback: NDArray[np.bool_]
+    elsewhere: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     @property
     def dur(self) -> Ints:
@@ -183,6 +185,8 @@ class Walk:
     unknown: dict[str, str] = field(default_factory=dict)
     """Signals that a trace should give and this one cannot, each with the reason."""
     notes: tuple[str, ...] = ()
+    next: str = ""
+    """Of a capture that lacks the device's work: what to record or to ask first."""
 
     @property
     def busiest(self) -> DeviceUse | None:

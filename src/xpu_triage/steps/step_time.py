@@ -44,7 +44,8 @@ _MARKS = (Kind.ANNOTATION, Kind.HOST_OP)
 
 
 def find_steps(trace: Trace, names: NameTable | None = None, host: Host | None = None) -> Steps:
-    """The steps of a capture: by annotation, else by a recurring anchor, else one window over all of it.
+    """The steps of a capture: by annotation or by the profiler's own list, else by a recurring anchor, else one window
+    over all of it.
 
     A step's window runs from its start to the next step's start, the last one's to the later of its own end
     and the end of the device work that it launched. Steps nested in others, or drawn on several threads,
@@ -52,7 +53,7 @@ def find_steps(trace: Trace, names: NameTable | None = None, host: Host | None =
     """
     names = names or NameTable(trace)
     notes: list[str] = []
-    steps = _annotated(trace, names, notes) or _recurring(trace, names, notes)
+    steps = _annotated(trace, names, notes) or _recurring(trace, names, notes) or _listed(trace)
     if steps is not None:
         return steps
     marks, doubt = _by_frame(trace, names), ""
@@ -107,6 +108,18 @@ def _recurring(trace: Trace, names: NameTable, notes: list[str]) -> Steps | None
     if best is None:
         return None
     return _steps(trace, best, template(trace.name_of(int(best[0]))), notes, parse)
+
+
+def _listed(trace: Trace) -> Steps | None:
+    """Steps of which a table of device work says which row belongs to which (`Trace.steps`). They run from one's
+    first device work to that of the next; a single one is the whole capture, and may hold several."""
+    listed = sorted(trace.steps, key=lambda step: step[1])
+    if len(listed) < 2:
+        return None
+    ends = [*(start for _, start, _ in listed[1:]), max(end for _, _, end in listed)]
+    steps = [Step(name, start, end) for (name, start, _), end in zip(listed, ends, strict=True) if end > start]
+    notes = "steps are those that the table gives its rows, each from its first device work to the next one's"
+    return Steps("annotation", template(steps[0].name), tuple(steps), (notes, *_about_window(trace, steps)))
 
 
 def _by_frame(trace: Trace, names: NameTable) -> Ints | None:

@@ -12,6 +12,7 @@ from .host import Host, NameTable
 from .host_measures import measure_host
 from .idle_causes import classify
 from .measures import Measures, measure_device, measure_fallback, measure_steps, window_in_words
+from .online import about_online, measure_online, online_operators
 from .remarks import about_device, why_no_device
 from .results import CAUSES, DeviceUse, Finding, Gaps, Walk
 from .scene import Scene
@@ -56,7 +57,9 @@ def _with_devices(scene: Scene, times: list[DeviceTime], out: Measures) -> Walk:
     behind = behind_copies(scene, lead, fallbacks)
     for name, ns in behind.ns.items():
         out.share(name, ns, scene.window)
-    notes += [*about_device(scene, lead, work, fallbacks), *behind.notes]
+    online = online_operators(scene)
+    measure_online(scene, online, out)
+    notes += [*about_device(scene, lead, work, fallbacks), *about_online(scene, online), *behind.notes]
     uses = [_use(trace, lead, work.gaps)]
     del work  # its pieces are the largest thing in memory
     uses += [_use(trace, time, classify(scene, time, fallbacks).gaps) for time in times[1:]]
@@ -76,13 +79,13 @@ def _use(trace: Trace, time: DeviceTime, gaps: Gaps) -> DeviceUse:
 
 def _without_device(scene: Scene, out: Measures) -> Walk:
     """A trace without device rows: why, in words; and the host's side of it."""
-    why, note = why_no_device(scene)
-    out.cannot(why, *_DEVICE_SIGNALS)
+    absent = why_no_device(scene)
+    out.cannot(absent.why, *_DEVICE_SIGNALS)
     findings: tuple[Finding, ...]
     findings, waiting = find_host(scene, scene.step_thread)
     measure_host(scene, None, findings, out)
-    notes = [*scene.steps.notes, note]
+    notes = [*scene.steps.notes, absent.note]
     if waiting > WAITING_SHARE:
         thread = scene.trace.threads[scene.step_thread]
         notes.append(f"thread {thread} waits for {waiting:.0%} of the window")
-    return Walk(scene.trace, scene.steps, (), findings, tuple(out.signals), out.unknown, tuple(notes))
+    return Walk(scene.trace, scene.steps, (), findings, tuple(out.signals), out.unknown, tuple(notes), absent.next)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..samples import Fact, Floats, Samples, Series
 from ..signals import Signal, Value
 from ..text import clean
+from . import exporters
 from .device_remarks import DISAGREE, remarks
 from .hosts import Host, hosts
 from .measured import Measured
@@ -318,7 +319,7 @@ def _limits(device: Device, how: str, under_load: bool, signals: list[Signal], u
     if limit is not None and rated:
         found = device.best["power_limit"]
         if limit <= rated * 1.001:
-            signals.append(Signal("power.limit_fraction", min(limit / rated, 1.0), "smi",
+            signals.append(Signal("power.limit_fraction", min(limit / rated, 1.0), _how(found.tool),
                                   f"{limit:,.0f} of {rated:,.0f} W", found.source))
     reasons = {clean(fact.value): None for fact in device.facts if fact.name == "limit_reason" and fact.value}
     if not reasons:
@@ -326,11 +327,15 @@ def _limits(device: Device, how: str, under_load: bool, signals: list[Signal], u
     if not under_load:
         unknown["clock.limit_reason"] = _NOT_LOADED
         return
-    active = [reason for reason in reasons if reason.casefold() != "none" and "idle" not in reason.casefold()]
+    said_idle = {reason for reason in reasons if "idle" in reason.casefold()}
+    active = [reason for reason in reasons if reason.casefold() != "none" and reason not in said_idle]
+    if not active and said_idle == reasons.keys():           # at no moment at work, by the driver's own word
+        active = ["idle"]
     said = sum(fact.name == "limit_reason" for fact in device.facts)
-    source = next(iter(device.best.values())).source
+    first = next(iter(device.best.values()))
     window = "; ".join(filter(None, (f"said {said:,} time{'s' * (said != 1)}, repeats once", how)))
-    signals.append(Signal("clock.limit_reason", ", ".join(active) or "none", "smi", window, source))
+    signals.append(Signal("clock.limit_reason", ", ".join(active) or "none", _how(first.tool), window,
+                          first.source))
 
 
 def _scope(devices: Sequence[Device], spans: Spans | None) -> Iterator[str]:
@@ -359,4 +364,11 @@ def _signal(name: str, value: Value, found: Readings, how: str, scale: float = 1
         window += f" over {found.span_s:,.0f} s"
     if found.loaded:
         window += " while requests ran"
-    return Signal(name, value, "smi", "; ".join(filter(None, (window, how))), found.source)
+    if _how(found.tool) == "metrics":
+        window += f" ({clean(found.tool)})"
+    return Signal(name, value, _how(found.tool), "; ".join(filter(None, (window, how))), found.source)
+
+
+def _how(tool: str) -> str:
+    """Whose reading it is: an exporter's stands in `/metrics`."""
+    return "metrics" if tool in exporters.TOOLS else "smi"

@@ -36,6 +36,9 @@ class Engine:
     of different things that hold at once, and the smallest binds."""
     counters: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
     histograms: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
+    counts_prefills: bool = True
+    """Whether `running` counts requests whose prompt is being computed. Where it does not, 0 is no proof that nothing
+    runs: SGLang sets it to the decode batch at a prefill (`log_prefill_stats`), TGI after one (`batching_task`)."""
 
     @cached_property
     def monotone(self) -> frozenset[str]:
@@ -126,6 +129,7 @@ SGLANG = Engine(
         "prefill_in_parts": (Source("per_stage_req_latency_seconds", {"stage": ("chunked_prefill",)}),),
         "prompt_length": _named("prompt_tokens_histogram"),
     },
+    counts_prefills=False,
 )
 
 _TGI_DECODE = {"method": ("decode", "next_token")}
@@ -147,6 +151,7 @@ TGI = Engine(
                  Source("batch_forward_duration", _TGI_DECODE, remark="decode steps, the forward pass alone")),
         "prompt_length": _named("request_input_length"),
     },
+    counts_prefills=False,
 )
 
 TENSORRT_LLM = Engine(
@@ -204,11 +209,11 @@ GIVES = {
     "iterations": ("step.wall_ms", "step.count"),
     "step": ("step.wall_ms", "step.count"),
     "iteration_s": ("step.wall_ms",),
-    "ttft": ("latency.ttft_ms",),
+    "ttft": ("latency.ttft_ms", "serving.queued_fraction"),
     "gap": ("latency.engine_itl_ms", "latency.itl_p99_ms"),
     "per_token": ("latency.engine_itl_ms",),
     "e2e": ("latency.e2e_ms",),
-    "queue": ("latency.queue_ms",),
+    "queue": ("latency.queue_ms", "serving.queued_fraction"),
     "prefill": ("latency.prefill_ms",),
     "prompt_length": ("serving.prompt_tokens",),
 }

@@ -168,6 +168,9 @@ _EXPORTERS = (
     ),
 )
 
+TOOLS = frozenset(exporter.tool for exporter in _EXPORTERS)
+"""What readings out of `/metrics` are told apart by from those of a vendor's tool."""
+
 _IDENTIFIES = re.compile(r"(?:^|_)(?:info|name|serial|uuid|pci|platform|pid|compute_app)(?:_|$)")
 """Metrics whose value or labels tell a machine or a process, and nothing of its load."""
 _HOST = ("Hostname", "hostname", "node", "instance")

@@ -7,7 +7,7 @@ work is measured: it is the one that requests wait for, and an average would hid
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from ..samples import EngineLog, Floats
 from ..signals import Signal, Value
 from ..text import counted
+from . import regimes
 from .log_facts import from_facts
+from .log_lines import last_level
 from .measured import Measured, joined
 from .periodic import from_periodic
 
@@ -37,6 +39,9 @@ SUSTAINED_S = 60.0
 DRIFT_STEPS = 60
 """Fewest decode steps of one batch size in that run."""
 
+LOOKED_AT = 2000
+"""Decode steps, or medians over as many in a row as makes that many, that are looked at for a change in time."""
+
 LONGER = 1.2
 """Cache in use late ÷ early from which on requests are longer, and a longer step is no drift. Judgement."""
 
@@ -52,6 +57,8 @@ class Iterations:
     rows: dict[str, Floats]
     several: bool
     """The log holds other engines as well."""
+    within: str = ""
+    """Which part of the log these are, behind a semicolon; empty for all of it."""
 
     def __len__(self) -> int:
         return len(self.rows["elapsed_ms"])
@@ -89,8 +96,8 @@ def measure(logs: Sequence[EngineLog]) -> Measured:
     """Steps, load, cache and placement of the engines in these logs; the order of the logs does not matter."""
     logs = sorted(logs, key=lambda log: (log.source, log.lines))
     chosen, notes = _chosen([each for log in logs for each in _engines(log)])
-    steps = _steps(chosen) if chosen else Measured()
-    return joined((Measured(notes=notes), steps, _beside(steps, from_periodic(logs)), from_facts(logs)))
+    steps = joined((_present(chosen), Measured(notes=notes))) if chosen else Measured()
+    return joined((steps, _beside(steps, from_periodic(logs)), from_facts(logs)))
 
 
 def _beside(steps: Measured, other: Measured) -> Measured:
@@ -133,6 +140,30 @@ def _chosen(engines: Sequence[Iterations]) -> tuple[Iterations | None, tuple[str
                 f"{max(medians):,.2f} ms: the slowest, engine {of.engine} of {of.source}, is measured",)
 
 
+def _present(of: Iterations) -> Measured:
+    """Of a log whose decode steps fall apart in time those of the last level, as no median is of several."""
+    rows = of.rows
+    places = np.flatnonzero(of.decode & ~(rows["profiled"] > 0))
+    each = max(-(-len(places) // LOOKED_AT), 1)
+    blocks = len(places) // each
+    if blocks < 2:
+        return _steps(of)
+    places = places[len(places) - blocks * each:]
+    running, made, elapsed = (np.median(rows[name][places].reshape(blocks, each), axis=1)
+                              for name in ("generation_requests", "generation_tokens", "elapsed_ms"))
+    found = regimes.parts(np.cumsum(elapsed) * each / 1000, running, made / elapsed * 1000)  # in time of steps
+    stamps = rows["time"][places]
+    last = last_level([part._replace(since=float(stamps[part.first * each])) for part in found],
+                      f"decode steps of the log{of.name}")
+    if last is None:
+        return _steps(of)
+    end = None if last.to_the_end else int(places[(last.part.last + 1) * each - 1]) + 1
+    cut = slice(int(places[last.part.first * each]), end)
+    steps = _steps(replace(of, rows={name: column[cut] for name, column in rows.items()}, within=last.within))
+    unknown = {"serving.reference_tokens_per_s": last.reference} if last.reference else {}
+    return joined((steps, Measured(unknown=unknown, notes=last.notes)))
+
+
 def _steps(of: Iterations) -> Measured:
     rows, decode = of.rows, of.decode
     profiled = rows["profiled"] > 0
@@ -148,13 +179,14 @@ def _steps(of: Iterations) -> Measured:
     count = int(used.sum())
     median, mean = float(np.median(elapsed)), float(elapsed.mean())
     window = (f"{count:,} decode iterations{of.name}, {elapsed.min():,.2f}–{elapsed.max():,.2f} ms"
-              + (f"; {left_out} under the profiler left out" if left_out else ""))
+              + (f"; {left_out} under the profiler left out" if left_out else "") + of.within)
     stamped = _stamped(of, used)
     step, rate = median, float(np.nansum(rows["generation_tokens"][used]) / elapsed.sum() * 1000)
     if stamped and not 1 / AGREES <= stamped.elapsed_s / stamped.wall_s <= AGREES:
         step, rate = stamped.wall_s / stamped.steps * 1000, stamped.tokens / stamped.wall_s
         mean = step
-        window = f"{stamped.steps:,} decode iterations{of.name} in {stamped.wall_s:,.0f} s by the lines' stamps, mean"
+        window = (f"{stamped.steps:,} decode iterations{of.name} in {stamped.wall_s:,.0f} s by the lines' stamps, mean"
+                  f"{of.within}")
         more = "less" if stamped.elapsed_s < stamped.wall_s else "more"
         notes.append(f"the elapsed times that the engine prints (median {median:,.2f} ms) add up to {more} than the "
                      f"time between the lines, {step:,.2f} ms a step: they cover the wait for the model's result "
@@ -162,7 +194,7 @@ def _steps(of: Iterations) -> Measured:
     signals = [_signal("step.wall_ms", step, of, window), _signal("step.count", count, of, window),
                _signal("step.method", "log", of, "iteration lines"),
                _signal("serving.running", float(rows["generation_requests"][used].mean()), of,
-                       f"mean over {count:,} decode iterations{of.name}")]
+                       f"mean over {count:,} decode iterations{of.name}{of.within}")]
     unknown: dict[str, str] = {}
     if mean > AGREES * step:
         low, high = np.percentile(elapsed, (10, 90)).tolist()
@@ -170,11 +202,12 @@ def _steps(of: Iterations) -> Measured:
             f"decode steps took {low:,.1f} to {high:,.1f} ms (tenth to ninetieth percentile) over this log: several "
             f"loads or machines' states, for which one rate would say nothing. Cut out the part that matters")
     elif rate > 0:
-        signals.append(_signal("serving.decode_tokens_per_s", rate, of, f"{count:,} decode iterations{of.name}"))
+        signals.append(_signal("serving.decode_tokens_per_s", rate, of,
+                               f"{count:,} decode iterations{of.name}{of.within}"))
     usage = rows["kv_usage_fraction"][used]
     if (~np.isnan(usage)).any():
         signals.append(_signal("kv.usage_fraction", float(np.nanmean(usage)), of,
-                               f"mean over decode iterations, up to {np.nanmax(usage):.1%}"))
+                               f"mean over decode iterations, up to {np.nanmax(usage):.1%}{of.within}"))
     return joined((Measured(tuple(signals), unknown, tuple(notes)), _prefill(of), _drift(of, used)))
 
 
@@ -215,6 +248,7 @@ def _prefill(of: Iterations) -> Measured:
     chunks = tokens == largest
     in_chunks = int(chunks.sum()) >= 2
     longest, unclear, alone = 0, 0, []
+    held_ms = [0.0]
     for first, last in _runs(of.prefill):
         pieces = [first, *(i for i in range(first + 1, last) if not follows[i]), last]
         for begin, end in pairwise(pieces):
@@ -222,6 +256,8 @@ def _prefill(of: Iterations) -> Measured:
             before = float(running[begin - 1]) if begin and follows[begin] else 0.0
             sure, possible = _kept_waiting(context[begin:end], chunks[begin:end] & in_chunks, after, before)
             longest, unclear = max(longest, sure), max(unclear, possible)
+            if sure >= 2:
+                held_ms.append(float(rows["elapsed_ms"][end - sure:end].sum()))
             if (context[begin:end] == 1).all():
                 alone += _requests(rows["elapsed_ms"][begin:end], chunks[begin:end] & in_chunks)
     signals, unknown = [], {}
@@ -231,6 +267,11 @@ def _prefill(of: Iterations) -> Measured:
     else:
         with_prompts = counted(int((context > 0).sum()), "iteration")
         signals.append(_signal("serving.prefill_run_steps", longest, of, f"{with_prompts}{of.name} with prompts"))
+        in_all = float(rows["elapsed_ms"].sum())
+        if in_all > 0 and not np.isnan(sum(held_ms)):
+            signals += [_signal("serving.prefill_run_ms", max(held_ms), of, f"the longest such run{of.name}"),
+                        _signal("serving.prefill_run_fraction", sum(held_ms) / in_all, of,
+                                f"{counted(len(of), 'iteration')}{of.name}, {in_all:,.0f} ms")]
     if len(alone) >= 3:
         signals.append(_signal("latency.prefill_ms", float(np.median(alone)), of,
                                f"median of {len(alone):,} requests that were prefilled alone"))

@@ -1,104 +1,62 @@
-"""Signals from the lines that an engine writes every few seconds or every few batches: load, rates, cache, SGLang's
-decode steps."""
+"""Signals from the lines that an engine writes every few seconds or every few batches: load, rates, cache, and the
+step that follows from them. Of a log whose figures fall apart in time they are of its last part."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..samples import EngineLog, Floats
+from ..samples import EngineLog
 from ..signals import Signal
-from .measured import Measured
-
-SAME_BATCH = 0.1
-"""Change of the batch between two decode lines up to which their throughput is that of one batch size. Judgement."""
-
-EVERY_BATCH = 1.5
-"""Decode batches a line up to which every one is printed."""
+from . import batches
+from .log_lines import SAME_BATCH, Lines, Load, engines, load, present
+from .measured import Measured, joined
 
 MIN_FOR_A_LIMIT = 3
 """Lines from which a number of running requests that does not change is no chance."""
 
-COLUMNS = ("time", "engine", "running", "waiting", "swapped", "kv_usage_fraction", "prefill_tokens_per_s",
-           "decode_tokens_per_s", "prefix_hit_fraction", "is_prefill", "graph", "new_tokens", "cached_tokens", "tokens",
-           "accept_length")
+RUN_ALL_THE_TIME = 8
+"""Requests at both ends of an interval from which on some ran in all of it. Judgement: where they come by chance, as
+many on average, there is none in 0.03 % of the time."""
 
+PROMPT_A_STEP, PROMPT_PER_S = 300.0, 300.0
+"""Prompt tokens a step, or per second, up to which a step is one of decode. A step turns from memory to arithmetic at
+about 300 tokens (the page on queueing); a device that decodes at all computes prompts ten times faster. Judgement."""
 
-@dataclass(frozen=True, eq=False)
-class _Lines:
-    """The periodic lines of one engine of one log."""
+DERIVED = "derived:"
+"""Begins the window of a step time that follows from other figures of the same log."""
 
-    source: str
-    engine: str
-    rows: dict[str, Floats]
-    several: bool
-
-    @property
-    def batches(self) -> bool:
-        """One line a batch, prefill or decode, as SGLang writes them."""
-        return bool((~np.isnan(self.rows["is_prefill"])).any())
-
-    @property
-    def name(self) -> str:
-        return f" of engine {self.engine}" if self.several else ""
-
-
-class _Load(NamedTuple):
-    """Which lines count: those under load, and those whose whole interval was under load."""
-
-    now: NDArray[np.bool_]
-    throughout: NDArray[np.bool_]
+FEWEST_INTERVALS, FEWEST_STEPS = 3, 3.0
+"""From which a mean is one."""
 
 
 def from_periodic(logs: Sequence[EngineLog]) -> Measured:
-    """Of the engine with most requests running; steps are those of SGLang's decode lines."""
-    engines = [each for log in logs for each in _engines(log)]
-    if not engines:
+    """Of the engine with most requests running, at the end of its log."""
+    found = [each for log in logs for each in engines(log)]
+    if not found:
         return Measured()
-    busiest = max(engines, key=lambda each: float(np.nan_to_num(each.rows["running"]).sum()))
-    notes = []
-    if len(engines) > 1:
-        notes.append(f"{len(engines)} engines write periodic lines: those of engine {busiest.engine} of "
-                     f"{busiest.source}, with most requests, are used")
-    load = _load(busiest)
-    if not load.now.any():
+    busiest = max(found, key=lambda each: float(np.nan_to_num(each.rows["running"]).sum()))
+    notes: tuple[str, ...] = ()
+    if len(found) > 1:
+        notes = (f"{len(found)} engines write periodic lines: those of engine {busiest.engine} of {busiest.source}, "
+                 "with most requests, are used",)
+    under = load(busiest)
+    if not under.now.any():
+        if (busiest.rows["is_prefill"] == 1).any():
+            return joined((Measured(notes=notes), batches.prefill_alone(busiest)))
         return Measured(unknown={"serving.decode_tokens_per_s": "no request ran at any periodic line of the log"},
-                        notes=tuple(notes))
-    signals, unknown = _levels(busiest, load), {}
-    if busiest.batches:
-        steps, why, more = _steps(busiest)
-        signals += steps
-        unknown.update(why)
-        notes += more
-    return Measured(tuple(signals), unknown, tuple(notes))
+                        notes=notes)
+    now = present(busiest)
+    lines, under = now.lines, load(now.lines)
+    unknown = {"serving.reference_tokens_per_s": now.reference} if now.reference else {}
+    steps = batches.measure(lines) if lines.batches else _step(lines, under)
+    return joined((Measured(tuple(_levels(lines, under)), unknown, (*notes, *now.notes)), steps,
+                   Measured(notes=_standing_still(lines))))
 
 
-def _engines(log: EngineLog) -> list[_Lines]:
-    if not log.stats or not len(log.stats.get("running", ())):
-        return []
-    size = len(log.stats["running"])
-    rows = {name: log.stats.get(name, np.full(size, np.nan)) for name in COLUMNS}
-    engine = np.nan_to_num(rows["engine"], nan=0)
-    names = np.unique(engine)
-    return [_Lines(log.source, f"{name:g}", {key: column[engine == name] for key, column in rows.items()},
-                   len(names) > 1) for name in names.tolist()]
-
-
-def _load(of: _Lines) -> _Load:
-    running = of.rows["running"]
-    before = np.concatenate(([np.nan], running[:-1]))
-    if of.batches:
-        decode = of.rows["is_prefill"] == 0
-        after_decode = np.concatenate(([False], decode[:-1]))
-        return _Load(decode & (running > 0), decode & after_decode & (running > 0))
-    return _Load((running > 0) | (of.rows["waiting"] > 0), (running > 0) & (before > 0))
-
-
-def _levels(of: _Lines, load: _Load) -> list[Signal]:
+def _levels(of: Lines, under: Load) -> list[Signal]:
     """Means over the lines under load; rates over those whose whole interval was."""
     found: list[Signal] = []
 
@@ -107,83 +65,74 @@ def _levels(of: _Lines, load: _Load) -> list[Signal]:
         values = values[~np.isnan(values)]
         if len(values):
             found.append(Signal(name, float(values.mean()), "log", f"mean over {len(values):,} {what}{of.name}, "
-                                f"{values.min():,.4g}–{values.max():,.4g}", of.source))
+                                f"{values.min():,.4g}–{values.max():,.4g}{of.within}", of.source))
 
     line = "decode lines" if of.batches else "periodic lines under load"
-    give("serving.running", "running", load.now, line)
-    give("serving.waiting", "waiting", load.now, line)
-    running, waiting = of.rows["running"][load.now], of.rows["waiting"][load.now]
+    give("serving.running", "running", under.now, line)
+    give("serving.waiting", "waiting", under.now, line)
+    running, waiting = of.rows["running"][under.now], of.rows["waiting"][under.now]
     if len(running) >= MIN_FOR_A_LIMIT and running.any() and (waiting >= 1).all():  # False where one is not known
         found.append(Signal("serving.running_spread_ratio", float(np.ptp(running) / running.mean()), "log",
                             f"{running.min():,.4g}–{running.max():,.4g} running, {waiting.min():,.4g}–"
-                            f"{waiting.max():,.4g} waiting, {len(running):,} {line}{of.name}", of.source))
-    give("kv.usage_fraction", "kv_usage_fraction", load.now, line)
-    give("kv.swapped", "swapped", load.now, line)
-    give("serving.decode_tokens_per_s", "decode_tokens_per_s", load.throughout, f"{line}, loaded since the one before")
+                            f"{waiting.max():,.4g} waiting, {len(running):,} {line}{of.name}{of.within}", of.source))
+    give("kv.usage_fraction", "kv_usage_fraction", under.now, line)
+    give("kv.swapped", "swapped", under.now, line)
+    give("serving.decode_tokens_per_s", "decode_tokens_per_s", under.throughout,
+         f"{line}, loaded since the one before")
     if of.batches:
-        new, cached = (float(np.nansum(of.rows[name])) for name in ("new_tokens", "cached_tokens"))
-        if new + cached > 0:
-            count = int((of.rows["is_prefill"] == 1).sum())
-            found.append(Signal("kv.prefix_hit_fraction", cached / (new + cached), "log",
-                                f"{count:,} prefill batches{of.name}", of.source))
+        found += batches.hits(of)
     else:
-        give("serving.prefill_tokens_per_s", "prefill_tokens_per_s", load.throughout,
+        give("serving.prefill_tokens_per_s", "prefill_tokens_per_s", under.throughout,
              "periodic lines, loaded since the one before: what the load asked for, not what prefill can do")
-        hits = of.rows["prefix_hit_fraction"]
-        known = hits[~np.isnan(hits)]
-        if len(known):
-            found.append(Signal("kv.prefix_hit_fraction", float(known[-1]), "log",
+        last = of.rows["prefix_hit_fraction"]
+        last = last[~np.isnan(last)]
+        if len(last):
+            found.append(Signal("kv.prefix_hit_fraction", float(last[-1]), "log",
                                 f"the last line{of.name}; the engine counts over its last requests", of.source))
     return found
 
 
-def _steps(of: _Lines) -> tuple[list[Signal], dict[str, str], list[str]]:
-    """SGLang prints throughput over the decode batches since the line before: batch ÷ throughput is the step. Only
-    between two decode lines, as a prefill in between is part of the time; tokens accepted by speculation count."""
+def _step(of: Lines, under: Load) -> Measured:
+    """Running ÷ generation rate is the step where every request that runs gets one token from each: requests ran all
+    the time, prompts are a small part, nothing is drafted. Requests ran all the time where as many run at both ends of
+    an interval and no prompt came in, or where many do. Intervals in which that does not hold may be few."""
     rows = of.rows
-    decode = rows["is_prefill"] == 0
-    running, rate = rows["running"], rows["decode_tokens_per_s"]
+    running, rate, prompt = rows["running"], rows["decode_tokens_per_s"], rows["prefill_tokens_per_s"]
     before = np.concatenate(([np.nan], running[:-1]))
-    pair = decode & np.concatenate(([False], decode[:-1])) & (rate > 0) & (running > 0)
-    pair &= np.abs(running - before) <= SAME_BATCH * running
-    accepted = np.where(np.isnan(rows["accept_length"]), 1.0, rows["accept_length"])
-    signals: list[Signal] = []
-    unknown: dict[str, str] = {}
-    notes: list[str] = []
-    if pair.any():
-        step = (running * accepted / np.where(rate > 0, rate, np.nan) * 1000)[pair]
-        window = (f"median of {len(step):,} pairs of decode lines{of.name} without a prefill between: batch ÷ "
-                  f"throughput, {step.min():,.2f}–{step.max():,.2f} ms")
-        signals += [Signal("step.wall_ms", float(np.median(step)), "log", window, of.source),
-                    Signal("step.method", "log", "log", "decode lines", of.source)]
-    elif decode.any():
-        unknown["step.wall_ms"] = "no two decode lines of one batch without a prefill between"
-    unknown.update(_prefills(of, signals, pair))
-    graph = rows["graph"][decode]
-    graph = graph[~np.isnan(graph)]
-    if len(graph) and graph.mean() < 1:
-        notes.append(f"{int((graph == 0).sum()):,} of {len(graph):,} decode lines say that no captured graph was "
-                     "replayed")
-    return signals, unknown, notes
+    made = under.throughout & (rate > 0)
+    if not made.any():
+        return Measured(unknown={"step.wall_ms": "no token between two lines with requests running"})
+    if of.speculates:
+        return Measured(unknown={"step.wall_ms": "speculative decoding makes several tokens a step, so that running ÷ "
+                                                 "generation rate is none"})
+    step = running / np.where(rate > 0, rate, np.nan)
+    alike = made & (np.abs(running - before) <= SAME_BATCH * running)
+    kept = alike & (running == before) & (prompt == 0)
+    full = alike & (np.minimum(running, before) >= RUN_ALL_THE_TIME)
+    kept |= full & ((prompt * step <= PROMPT_A_STEP) | (prompt <= PROMPT_PER_S))
+    loaded = np.flatnonzero(under.now)
+    intervals = max(int(loaded[-1] - loaded[0]), 1)
+    seconds = np.concatenate(([np.nan], np.diff(rows["time"])))[kept]
+    if kept.sum() * 2 < intervals:
+        return Measured(unknown={"step.wall_ms": (
+            f"running ÷ generation rate is a step where {RUN_ALL_THE_TIME} and more run throughout, or no prompt comes "
+            f"in, and prompts are a small part: so in {int(kept.sum()):,} of {intervals:,} intervals between lines")})
+    if kept.sum() < FEWEST_INTERVALS or (seconds / step[kept]).sum() < FEWEST_STEPS:  # no time: as if long enough
+        return Measured(unknown={"step.wall_ms": f"fewer than {FEWEST_INTERVALS} intervals between periodic lines, or "
+                                                 f"{FEWEST_STEPS:.0f} steps in them, are no mean"})
+    value = float(running[kept].sum() / rate[kept].sum() * 1000)
+    each = step[kept] * 1000
+    window = (f"{DERIVED} running ÷ generation rate, mean of {int(kept.sum()):,} intervals between periodic lines"
+              f"{of.name}, {each.min():,.4g}–{each.max():,.4g} ms{of.within}; holds where every request gets a token "
+              f"a step (no drafts in the log, prompts at {np.nanmax(prompt[kept]):,.4g} tokens/s at most)")
+    return Measured((Signal("step.wall_ms", value, "log", window, of.source),
+                     Signal("step.method", "log", "log", "running ÷ generation rate of periodic lines", of.source)))
 
 
-def _prefills(of: _Lines, signals: list[Signal], pair: NDArray[np.bool_]) -> dict[str, str]:
-    """Runs of prefill batches while others wait to decode, where the log shows every decode batch."""
-    rows = of.rows
-    if not (rows["is_prefill"] == 1).any():
-        return {}
-    grown = np.concatenate(([np.nan], np.diff(rows["tokens"])))
-    accepted = np.where(np.isnan(rows["accept_length"]), 1.0, rows["accept_length"])
-    same = pair & (np.concatenate(([np.nan], np.diff(rows["running"]))) == 0) & (grown > 0)
-    if not same.any():
-        return {"serving.prefill_run_steps": "the log does not show how many decode batches one line stands for"}
-    each = float(np.median((grown / rows["running"] / accepted)[same]))
-    if each > EVERY_BATCH:
-        return {"serving.prefill_run_steps": f"one decode line stands for about {each:.0f} batches, which may lie "
-                                             "between two prefills unseen: --decode-log-interval 1 shows all"}
-    pending = (rows["is_prefill"] == 1) & (rows["running"] > 0)
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], pending, [False])).astype(int)))
-    longest = int((edges[1::2] - edges[::2]).max(initial=0))
-    signals.append(Signal("serving.prefill_run_steps", longest, "log", "prefill batches with requests running",
-                          of.source))
-    return {}
+def _standing_still(of: Lines) -> tuple[str, ...]:
+    """vLLM writes one line of no tokens and then none until there are some: silence may be a standstill."""
+    last = {name: float(of.rows[name][-1]) for name in ("running", "decode_tokens_per_s", "prefill_tokens_per_s")}
+    if of.batches or not last["running"] > 0 or last["decode_tokens_per_s"] != 0 or last["prefill_tokens_per_s"] != 0:
+        return ()
+    return (f"the last line{of.name} says 0 tokens/s with {last['running']:,.0f} requests running, and an engine that "
+            "makes none writes no more lines: whether it stands still the log does not show",)

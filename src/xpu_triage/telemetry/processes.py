@@ -26,6 +26,12 @@ FULL = 0.9
 ABOUT_EQUAL = 0.15
 """Cores by which two full processes may differ and stand for one reading. Judgement."""
 
+BUSY_HOST = 0.5
+"""Share of the machine's CPU in use from which it is worth a line whose it is."""
+SMALL = 0.5
+"""Cores of all of the service's processes below which the CPU of a busy machine is others'. The rules that read
+`process.host_cpu_fraction` hold the busiest process against the same."""
+
 WHILE_IDLE = " while no request ran in the engine"
 
 
@@ -73,7 +79,16 @@ def measure(samples: Sequence[Samples], *, busy_spans: Spans | None = None) -> M
         signals.append(Signal("process.host_cpu_fraction", float(values.mean()), "os",
                               f"{values.min():.0%}–{values.max():.0%}, {_count(len(values))}"
                               + (WHILE_IDLE if idle else ""), source))
+        notes += _others(float(values.mean()), found)
     return Measured(tuple(signals), unknown, tuple(notes))
+
+
+def _others(host: float, found: Sequence[_Process]) -> list[str]:
+    """Where the machine is busy and the service is not: CPU of others is no sign of what the service does."""
+    if host < BUSY_HOST or not found or (ours := sum(one.cores for one in found)) >= SMALL:
+        return []
+    return [f"{host:.0%} of the machine's CPU is in use, {ours:.2f} cores of it by the service's processes: others use "
+            "it, which is no sign of what the service does"]
 
 
 def _order(process: _Process) -> tuple[float, str]:

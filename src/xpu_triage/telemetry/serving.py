@@ -31,7 +31,7 @@ from .serving_basis import (
 )
 from .serving_checks import mixed
 from .serving_latencies import latencies
-from .serving_queue import queue
+from .serving_queue import may_prefill, queue
 from .serving_steps import steps
 
 OFF = "metrics are announced but hold no sample: they are off"
@@ -87,6 +87,9 @@ def _gauges(out: Findings, load: Load) -> None:
         values = [value for cells in run.gauge(quantity) if (value := total(cells)) is not None and value >= 0]
         if load.missed and not any(values):
             out.miss(signal, late)
+        elif quantity == "running" and may_prefill(run, load):
+            out.miss(signal, f"0 at every scrape while requests wait, and {run.engine.name} does not count those whose "
+                     "prompt is being computed: its log tells (Prefill batch), or how full the device is")
         elif values:
             out.give(signal, rounded(fmean(values)), _readings(values))
     usage = [largest(cells) for cells in run.gauge("kv_usage")]

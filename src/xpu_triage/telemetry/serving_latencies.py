@@ -21,6 +21,7 @@ def latencies(out: Findings) -> None:
     latency(out, "latency.engine_itl_ms", "per_token")
     latency(out, "latency.e2e_ms", "e2e")
     latency(out, "latency.queue_ms", "queue")
+    _queue_share(out)
     _p99(out)
     parts = out.run.spread("prefill_in_parts")
     if parts is not None and parts[0].count > 0:
@@ -28,6 +29,22 @@ def latencies(out: Findings) -> None:
     else:
         latency(out, "latency.prefill_ms", "prefill", mean=lambda spread: True)
     _prompts(out)
+
+
+def _queue_share(out: Findings) -> None:
+    """Of sums: a ratio of two medians, each read off a coarse bucket, may be anything up to the whole."""
+    queue, first = out.run.spread("queue"), out.run.spread("ttft")
+    if len(out.run.views) == 1 or queue is None or first is None:
+        return
+    waited, took = queue[0].mean, first[0].mean
+    if waited is None or not took or queue[0].count <= 0 or first[0].count <= 0:
+        return
+    if 0 <= waited <= took:
+        out.give("serving.queued_fraction", rounded(waited / took), f"means of {queue[0].count:,.0f} and "
+                 f"{first[0].count:,.0f} requests, {figure(waited * 1000)} of {figure(took * 1000)} ms")
+    else:
+        out.miss("serving.queued_fraction", f"the mean time in the queue, {figure(waited * 1000)} ms, is longer than "
+                 f"that to the first token, {figure(took * 1000)} ms: they are of different requests")
 
 
 def _fits(spread: Spread) -> bool:

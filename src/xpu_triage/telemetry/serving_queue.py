@@ -29,6 +29,33 @@ LEAST_WITHOUT_WORK = 0.15
 """Of the time, from which time without work is told: steps × token gap is good to about that. Judgement."""
 
 
+UNUSED = 0.05
+"""Share of the time in forward passes up to which no prompt is being computed: a pass or two. Judgement."""
+AT_REST = 0.5
+"""Share of the time in which the scheduler says that it has nothing to run, from which on no prompt fills it."""
+LONG_ENOUGH_S = 10.0
+"""A prompt that is computed for so long without a first token has tens of thousands of tokens, and holds a part of the
+cache that two digits show."""
+
+
+def may_prefill(run: Run, load: Load) -> bool:
+    """Whether requests wait, none is counted as running, and prompts may be computed meanwhile: the engine does not
+    count those, and nothing that it exports excludes it."""
+    waits = any((total(cells) or 0.0) > 0 for cells in run.gauge("waiting"))
+    seen = [running for running in load.running if running is not None]
+    if run.engine.counts_prefills or not waits or not seen or any(seen):
+        return False
+    if (executing := run.change("executing_s")) is not None and executing.seconds:
+        return executing.value > UNUSED * executing.seconds
+    if (computed := run.change("computed")) is not None:
+        return computed.value > 0
+    if (idle := run.change("idle_s")) is not None and idle.seconds and idle.value >= AT_REST * idle.seconds:
+        return False
+    first, usage = run.spread("ttft"), [largest(cells) for cells in run.gauge("kv_usage")]
+    empty = bool(usage) and all(value == 0 for value in usage)
+    return not (empty and (run.seconds or 0.0) >= LONG_ENOUGH_S and (first is None or first[0].count == 0))
+
+
 def queue(out: Findings, load: Load) -> None:
     """`serving.running_spread_ratio`, `idle.no_work_fraction` where requests waited all the time, and remarks."""
     _engines(out)
@@ -36,7 +63,7 @@ def queue(out: Findings, load: Load) -> None:
     running = [value for value in load.running if value is not None]
     if not len(out.run.views) == len(running) == len(waiting) or min(waiting) < 1:
         return
-    if len(running) >= MIN_FOR_A_LIMIT:
+    if len(running) >= MIN_FOR_A_LIMIT and not may_prefill(out.run, load):
         _spread(out, running, waiting)
     if len(running) > 1:
         _standing(out, running, load)

@@ -42,6 +42,8 @@ class Look:
     """A wait for a step's tokens, as every step has it."""
     model: bool = False
     """The thread runs the model, or waits to."""
+    framework: bool = False
+    """Code that computes with tensors is on the stack."""
     start_up: bool = False
     compiles: bool = False
     device: bool = False
@@ -80,7 +82,8 @@ def look(stack: Stack) -> Look:
         native=any(one.native for one in told),
         fallback=fallback,
         usual=doing is Doing.DEVICE and any(names.USUAL_WAIT.match(one) for one in called[:8]),
-        model=any(names.MODEL_STEP.match(one) for one in called),
+        model=any(one.model for one in told),
+        framework=any(one.framework for one in told),
         start_up=any(names.START_UP.match(one) for one in called),
         compiles=any(one.compiles for one in told),
         device=fallback or any(one.device for one in told),

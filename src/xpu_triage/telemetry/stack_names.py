@@ -52,6 +52,13 @@ MODEL_STEP = re.compile(
 """Functions of a thread that runs the model: vLLM's worker, SGLang's scheduler, TGI, TensorRT-LLM, LMDeploy, or a
 module's forward."""
 
+LAB_STEP = re.compile(r"(^|/)xpu_triage/lab/(?:serving|batch_steps|decoder)\.py\(\d+\): "
+                      r"(?:_turn|_iterate|decode|prefill|step)$")
+"""The same of the lab's engine: names so plain that the file has to go with them."""
+
+FRAMEWORK_FILE = re.compile(r"(^|/)(torch|torch_\w+|paddle\w*|mindspore|jax\w*|tensorflow|habana_frameworks)/")
+"""Code that computes with tensors."""
+
 ENGINE_STEP = re.compile(
     r"^(execute_model|sample_tokens|forward_batch_\w+|event_loop_(?:normal|overlap|pp)\w*|run_batch|worker_busy_loop"
     r"|_executor_loop\w*|compile_or_warm_up_model|generate_token)$")
@@ -145,6 +152,9 @@ class Known:
     compiles: bool
     device: bool
     cpu_build: bool
+    model: bool
+    """A function of a thread that runs the model."""
+    framework: bool
     engine: bool
     """Code of an inference engine or of a server."""
     client: bool
@@ -168,6 +178,8 @@ def known(frame: Frame) -> Known:
         compiles=python and bool(COMPILE.search(as_traced)),
         device=bool(DEVICE_PYTHON.search(frame.file) if python else DEVICE_LIBRARY.match(frame.file)),
         cpu_build=python and bool(CPU_BUILD.search(f"{own} {frame.function} {frame.file}")),
+        model=python and bool(MODEL_STEP.match(own) or LAB_STEP.search(as_traced)),
+        framework=python and bool(FRAMEWORK_FILE.search(frame.file)),
         engine=python and not client and bool(ENGINE_FILE.search(frame.file) or ENGINE_STEP.match(own)),
         client=client,
     )

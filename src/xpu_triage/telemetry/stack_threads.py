@@ -149,9 +149,11 @@ def _serves(title: str, looks: Sequence[Look]) -> bool:
 
 def leading(threads: Sequence[Thread]) -> Thread | None:
     """The thread whose time is the step's: the one that runs the model, the rank with most work first. Where that one
-    waits for work most of the time and another process works, that other one is what everybody waits for."""
+    waits for work most of the time and another process works, that other one is what everybody waits for. In an engine
+    that is not known here tensors tell the thread before its name does: the main thread often only waits for it."""
     def weight(one: Thread) -> tuple[float, ...]:
-        return (one.engaged, one.busy, one.thread.lower().startswith("main"), one.seen)
+        return (one.engaged, one.busy, one.count(lambda seen: seen.framework),
+                one.thread.lower().startswith("main"), one.seen)
 
     python = [one for one in threads if any(seen.python for seen in one.looks)]
     ranked = sorted(sorted(python, key=lambda one: (one.process, one.thread)), key=weight, reverse=True)

@@ -270,7 +270,8 @@ def _tell_waits(lead: Thread, threads: Sequence[Thread], notes: list[str], said:
     """Who waits for whom."""
     waiting = lead.count(lambda one: one.doing is Doing.WAIT)
     if 2 * waiting > lead.seen:
-        todo = "" if lead.model else ". Dump the process that runs the model (a worker, a scheduler)"
+        todo = "" if lead.model else (". No thread here is known to run the model: dump the process that does (a "
+                                      "worker, a scheduler), if it is another")
         notes.append(f"{lead.title} waits for work or for another process in {said.share(waiting, lead.seen)}: "
                      f"the time is lost elsewhere{todo}")
     asleep = lead.count(lambda one: one.doing is Doing.ASLEEP)

@@ -38,6 +38,35 @@ def test_a_table_of_operations_alone_is_the_devices_side_of_a_run(tmp_path: Path
     assert "fallback.op" not in trace.meta.get("cannot", {})
 
 
+def layers_in_steps(steps: int, numbered: bool = True) -> str:
+    """Steps of four layers of three kernels of 100 µs, 50 µs apart from each other."""
+    lines, at = [HEADER if numbered else HEADER.removeprefix("Step Id,")], 1736408883704643.0
+    for step in range(steps):
+        for name in ["Norm", "MatMul", "Attention"] * 4:
+            lines.append(f"{f'{10 + step},' if numbered else ''}{name},{name},AI_CORE,{at:.1f}\t,100\n")
+            at += 100
+        at += 50
+    return "".join(lines)
+
+
+def test_the_steps_are_those_that_the_table_gives_its_rows_and_not_their_layers(tmp_path: Path) -> None:
+    path = tmp_path / "kernel_details.csv"
+    path.write_text(layers_in_steps(8))
+    found = {signal.name: signal.value for signal in walk(ascend.read(path)).signals}
+    assert (found["step.count"], found["step.method"]) == (8, "annotation")
+    assert found["step.wall_ms"] == pytest.approx(12 * 0.1 + 0.05)
+    assert found["kernel.per_step"] == 12
+    assert "idle.launching_fraction" not in found                       # a step's number is no row of the host
+
+
+def test_without_numbers_of_steps_layers_alone_are_no_steps(tmp_path: Path) -> None:
+    path = tmp_path / "kernel_details.csv"
+    path.write_text(layers_in_steps(8, numbered=False))
+    walked = walk(ascend.read(path))
+    assert walked.steps.method == "window"
+    assert "kernel.per_step" not in {signal.name for signal in walked.signals}
+
+
 @pytest.mark.parametrize("core", ["HCCL", "COMMUNICATION"])
 def test_collectives_are_told_by_either_word(tmp_path: Path, core: str) -> None:
     path = tmp_path / "kernel_details.csv"
@@ -142,6 +171,15 @@ def test_a_stage_that_cannot_be_is_left_out(tmp_path: Path) -> None:
 def test_ai_cpu_in_the_sums_is_named_and_shared_by_the_stages_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "op_statistic.csv"
     path.write_text("OP Type,Core Type,Count,Total Time(us),Min Time(us)\nCast,AI_CPU,7,220,1\nAdd,AI_CORE,9,900,1\n")
+    assert signals(path) == {"fallback.op": "Cast (AI_CPU)"}
+
+
+def test_in_a_sum_of_operations_the_exchange_of_a_fused_operator_is_no_fallback(tmp_path: Path) -> None:
+    path = tmp_path / "op_statistic.csv"
+    path.write_text("OP Type,Core Type,Count,Total Time(us),Min Time(us)\n"
+                    "MatmulAllReduceAicpu,AI_CPU,160,48000,290\nMatmulAllReduce,MIX_AIC,160,48000,290\n")
+    assert signals(path) == {}
+    path.write_text(path.read_text() + "Cast,AI_CPU,7,220,1\n")
     assert signals(path) == {"fallback.op": "Cast (AI_CPU)"}
     (tmp_path / "step_trace_time.csv").write_text(STEPS)
     assert signals(path)["fallback.fraction"] == pytest.approx(220 / 2200)

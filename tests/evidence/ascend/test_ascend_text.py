@@ -408,6 +408,8 @@ def test_a_range_that_the_program_marks_is_filed_under_operators_and_is_none(nam
     ("Writeback Data Context", "x", words.REPEATED), ("DAVID_EVENT_WAIT", "x", words.REPEATED),
     ("Other", "DAVID_EVENT_RECORD", words.REPEATED), ("IPC_WAIT", "x", words.REPEATED), ("CCU_LAUNCH", "x", Kind.COMM),
     ("AICPU_INFO_LOAD", "x", words.REPEATED), ("UB_DB_SEND", "x", Kind.COPY), ("UBDMA", "x", Kind.COPY),
+    ("MIX_AIV", "MoeDistributeDispatchV2", Kind.COMM), ("AI_CPU", "MatmulAllReduceAicpu", Kind.COMM),
+    ("MIX_AIC", "MatmulAllReduce", Kind.KERNEL), ("AI_CPU", "aclnnReduceSum_CastAiCpu_Cast", Kind.KERNEL),
     ("FUSION_KERNEL", "x", Kind.KERNEL), ("communication", "AllGather", Kind.COMM), ("AI_Core", "x", Kind.KERNEL)])
 def test_task_types_are_what_the_profiler_means_by_them(task: str, name: str, kind: int) -> None:
     assert words.task_kind(task, name) == (kind, True)
@@ -432,3 +434,45 @@ def test_kernels_keep_every_nanosecond_of_the_file(tmp_path_factory: pytest.Temp
     assert sorted(zip(trace.start.tolist(), trace.dur.tolist(), strict=True)) == sorted(
         (ns - first, dur) for ns, dur in spans)
     assert np.all(np.diff(trace.start) >= 0)
+
+
+# -- operators that exchange
+def fused_run(steps: int = 4) -> AscendRun:
+    """Of each ms a fused matrix product and all-reduce runs for 600 µs on the cores, and for as long the half of it
+    that carries out the exchange, on AI_CPU and a stream of its own."""
+    run = AscendRun()
+    for step in range(steps):
+        at = 1000.0 * step
+        op = run.row("npu::npu_mm_all_reduce_base", at + 10, 30)
+        run.kernel(run.call("Node@launch", at + 12, 5), op, at + 100, 600, "MatmulAllReduce", "MIX_AIC")
+        run.kernel(run.call("Node@launch", at + 20, 5), op, at + 100, 600, "MatmulAllReduceAicpu", "AI_CPU", stream=9)
+        run.row(f"ProfilerStep#{step}", at, 990)
+    return run
+
+
+@pytest.mark.parametrize("form", ["text", "database", "table"])
+def test_the_half_of_a_fused_operator_that_exchanges_is_no_fallback(tmp_path: Path, form: str) -> None:
+    run = fused_run()
+    path = {"text": lambda: run.text(tmp_path), "database": lambda: run.database(tmp_path / "run.db"),
+            "table": lambda: run.operations(tmp_path / "kernel_details.csv")}[form]()
+    trace = ascend.read(path)
+    names = {Kind(kind).name: trace.names[name] for kind, name in zip(trace.kind, trace.name, strict=True)}
+    found = values(trace)
+
+    assert "Aicpu" in names["COMM"]
+    assert "Aicpu" not in names["KERNEL"]
+    assert found["device.comm_fraction"] == 0                           # all of it beside the cores
+    assert found["comm.fused_fraction"] == pytest.approx(found["device.compute_fraction"])
+    assert found.get("fallback.op", "none") == "none"
+    assert not any("AI_CPU" in note for note in trace.notes)
+
+
+def test_what_a_graph_names_as_it_likes_is_an_exchange_by_its_type(tmp_path: Path) -> None:
+    run = AscendRun()
+    run.row("ProfilerStep#1", 0, 900)
+    run.kernel(run.call("Node@launch", 5, 5), None, 100, 600, "MoeDistributeDispatch", "MIX_AIV", name="layer_3/node")
+    table = tmp_path / "kernel_details.csv"
+    for path in (run.text(tmp_path), run.database(tmp_path / "run.db"), run.operations(table)):
+        trace = ascend.read(path)
+        assert [trace.name_of(row) for row in np.flatnonzero(trace.kind == Kind.COMM).tolist()] == [
+            "MoeDistributeDispatch"]

@@ -284,10 +284,10 @@ def test_a_summary_in_seconds_under_names_in_ms_is_refused(path: Path) -> None:
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3])
 def test_a_time_per_token_in_another_unit_than_durations_is_refused(path: Path, factor: float) -> None:
-    """170 ms a request, 4 tokens: 120 + 3 · 17 = 171 ms. In µs it would be 51 s."""
+    """170 ms a request, 4 tokens: 120 + 3 · 17 = 171 ms. No token takes 17 s of them."""
     assert one(path, files.SGLANG).stat("e2e").p50 == 170
     if factor > 1:
-        with pytest.raises(UnusableInput, match="51,000 ms for the others, and a request takes 170 ms"):
+        with pytest.raises(UnusableInput, match="17,000 ms for each token, and a request takes 170 ms"):
             files.read(path, scaled(files.SGLANG, factor, "tpot"))
     else:
         with pytest.raises(UnusableInput, match=r"0\.12 ms to the first token and 0\.051 ms for the others"):

@@ -219,6 +219,9 @@ def _joined(path: Path, run: Run, launches: Launches, host_kind: NDArray[np.int8
     blocking = linking.blocking_calls(kind, start + dur, name, names, launch)
     second = _second_half(host, list(run.names), launches, blocking[place[:count]])
     blocking[place[second]] = False
+    # without rows of the host there is none to stand for a step's mark
+    listed = () if count else tuple((clean(label), begin - int(start[0]), end - int(start[0]))
+                                    for label, begin, end in run.steps)
     counts = Counts(events=run.events, kept=len(order), repeated=run.repeated, unplaced=run.unplaced,
                     unreadable=run.unreadable, unknown_categories=tuple(map(clean, run.unknown)))
     return Trace(
@@ -229,5 +232,5 @@ def _joined(path: Path, run: Run, launches: Launches, host_kind: NDArray[np.int8
         launch=launch, blocking=blocking, names=names, devices=tuple(map(clean, run.devices)),
         streams=tuple(map(clean, run.streams)), threads=tuple(map(clean, run.threads)), counts=counts,
         notes=tuple(dict.fromkeys(map(clean, [*run.notes, *about.notes]))), incomplete=run.incomplete,
-        meta=about.meta, began=since_1970(int(start[0])), source=str(path), format=clean(about.format))
+        meta=about.meta, steps=listed, began=since_1970(int(start[0])), source=str(path), format=clean(about.format))
 

@@ -24,6 +24,9 @@ TYPE = ("Type", "OP Type")
 CORE = ("Accelerator Core", "Accelerator", "Task Type", "kernel_type")
 DEVICE = ("Device_id", "Device ID", "Device Id", "device_id")
 STREAM = ("Stream ID", "Stream Id", "stream_id")
+STEP = ("Step Id", "Step ID")
+"""The iteration that a row belongs to: in the table where the program marks its steps to the profiler
+(hiascend.com, Ascend PyTorch Profiler, kernel_details.csv)."""
 
 
 class Operation(NamedTuple):
@@ -35,6 +38,7 @@ class Operation(NamedTuple):
     """As the file says, empty for N/A."""
     device: str
     stream: str
+    step: str
 
 
 def is_table(columns: list[str]) -> bool:
@@ -50,13 +54,14 @@ def operations(path: Path) -> Iterator[Operation | None]:
             yield None
             continue
         yield Operation(start, round(dur * 1000), *(csv_table.value(row, *names)
-                                                    for names in (NAME, TYPE, CORE, DEVICE, STREAM)))
+                                                    for names in (NAME, TYPE, CORE, DEVICE, STREAM, STEP)))
 
 
 def join(run: Run, folder: Path) -> None:
     """Give the kernels of a trace the type and core that `kernel_details.csv` beside it names, found by their start.
 
-    Names of `run.device` change. A table that cannot be read is noted: the trace stands by itself."""
+    Names of `run.device` change, and kernels whose type is an exchange become one. A table that cannot be read is
+    noted: the trace stands by itself."""
     path = folder / FILE
     if not path.is_file():
         return
@@ -76,6 +81,9 @@ def join(run: Run, folder: Path) -> None:
         found += 1
         told += bool(op.core)
         core = core_of(op.core) or ("AI_CPU" if shown.endswith(" (AI_CPU)") else "")
+        if task_kind(op.core, op.name, op.type)[0] == Kind.COMM:
+            device.kind[row], device.name[row] = Kind.COMM, run.names[clean(collective_name(op.name, op.type))]
+            continue
         device.name[row] = run.names[clean(kernel_name(op.name, op.type, core))]
     if found:
         run.cores_known = told > 0
@@ -87,6 +95,7 @@ def read(path: Path) -> Run:
     """The operations of a file alone: the device's side of a run, without its host."""
     names, devices, streams = Codes(), Codes(), Codes()
     rows: list[tuple[int, ...]] = []
+    steps: dict[str, tuple[int, int]] = {}
     unreadable = events = repeated = 0
     told = False
     for op in operations(path):
@@ -94,18 +103,21 @@ def read(path: Path) -> Run:
         if op is None:
             unreadable += 1
             continue
-        kind, _ = task_kind(op.core, op.name)
+        kind, _ = task_kind(op.core, op.name, op.type)
         if kind == REPEATED:
             repeated += 1
             continue
         comm = kind == Kind.COMM
         core = core_of(op.core) if kind == Kind.KERNEL else ""
         told |= bool(core)
-        shown = collective_name(op.name) if comm else kernel_name(op.name, op.type, core)
+        shown = collective_name(op.name, op.type) if comm else kernel_name(op.name, op.type, core)
         label = f"NPU {op.device}" if op.device else "NPU"
         lane = f"{label}/{COLLECTIVES[0] if comm else op.stream or '?'}"
         rows.append((op.start, op.dur, names[clean(shown)], kind,
                      devices[clean(label)], streams[clean(lane)]))
+        if op.step:
+            first, last = steps.get(op.step, (op.start, op.start))
+            steps[op.step] = (min(first, op.start), max(last, op.start + op.dur))
     table = np.array(rows, np.int64).reshape(-1, 6)
     device = device_rows(table[:, 0].copy(), table[:, 1].copy(), table[:, 2], table[:, 3], table[:, 4], table[:, 5],
                          np.full(len(table), -1, np.int64))
@@ -115,4 +127,5 @@ def read(path: Path) -> Run:
         notes.append(f"{unreadable:,} rows could not be read: left out")
     return Run(host=host_rows([]), device=device, names=names, threads=(), devices=tuple(devices),
                streams=tuple(streams), cores_known=told, events=events, repeated=repeated,
-               unreadable=unreadable, notes=notes)
+               unreadable=unreadable, notes=notes,
+               steps=tuple((f"ProfilerStep#{clean(step)}", *span) for step, span in steps.items()))

@@ -286,9 +286,9 @@ class _Reader:
     def _task(self, task: int, name: int, core: int, op_type: int, direction: str) -> tuple[int, int]:
         word, shown = self._text(task), self._name(name)
         if name >= 0:
-            collective = task_kind("", shown)[0] == Kind.COMM
+            collective = task_kind("", shown, self._text(op_type))[0] == Kind.COMM
             if collective:
-                return Kind.COMM, self._names[collective_name(shown)]
+                return Kind.COMM, self._names[collective_name(shown, self._text(op_type))]
             return Kind.KERNEL, self._names[kernel_name(shown, self._text(op_type), core_of(self._text(core)))]
         kind, known = task_kind(word, word)
         if not known:

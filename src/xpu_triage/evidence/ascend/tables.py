@@ -15,6 +15,7 @@ from statistics import median
 
 from ...errors import UnusableInput
 from ...signals import Signal, Value
+from ...steps.exchange_names import exchanges
 from ...text import clean, counted
 from ..linking import SYNC_CALL
 from . import csv_table
@@ -132,8 +133,8 @@ def _operations(rows: Iterator[csv_table.Row], out: Summary, stages: list[float]
             out.skipped += 1
             continue
         told |= bool(core)
-        if core == AI_CPU:
-            name = value(row, "OP Type")
+        name = value(row, "OP Type")
+        if core == AI_CPU and not exchanges(name):  # the half of a fused operator that exchanges fell back from nothing
             on_cpu[name] = on_cpu.get(name, 0.0) + time
     why = "a sum of device operations does not show what ran on the host"
     if not told:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
+from ...steps.exchange_names import exchanges
 from ...steps.step_names import is_profiler_step, speaks_of_steps
 from ...trace import Kind
 from ..categories import REPEATED as REPEATED
@@ -98,14 +99,19 @@ def is_runtime_level(name: str) -> bool:
     return name.startswith("Runtime@")
 
 
-def task_kind(task_type: str, name: str) -> tuple[int, bool]:
-    """The `Kind` of a device task, or REPEATED for what is no work; and whether its type is a known one."""
+def task_kind(task_type: str, name: str, op_type: str = "") -> tuple[int, bool]:
+    """The `Kind` of a device task, or REPEATED for what is no work; and whether its type is a known one. A graph may
+    name an operation as it likes: `op_type` is what it is, where the capture tells.
+
+    Operators that exchange run on the cores (`MoeDistributeDispatchV2` on vector cores) or on AI_CPU (the half of a
+    fused operator that carries out its exchange), as others do: their names tell."""
     kind, known = _CHIP.sub("", _plain(task_type)), True
     if kind in _NOTHING and _CHIP.sub("", _plain(name)).startswith((*_MARKS, *_COPIES)):
         kind = _CHIP.sub("", _plain(name))                     # older versions say of most tasks only `Other`
     if kind.startswith(_MARKS) or kind.endswith("_CONTEXT"):
         return REPEATED, known
-    if _COLLECTIVE.match(name) or kind in ("HCCL", "COMMUNICATION") or kind.startswith(_COLLECTIVE_UNIT):
+    exchange = bool(_COLLECTIVE.match(name)) or exchanges(name) or exchanges(op_type)
+    if exchange or kind in ("HCCL", "COMMUNICATION") or kind.startswith(_COLLECTIVE_UNIT):
         return Kind.COMM, known
     if kind.startswith(_COPIES):
         return Kind.COPY, known
@@ -149,7 +155,9 @@ def direction_in(text: str) -> str:
     return f"{a} to {b}"
 
 
-def collective_name(name: str) -> str:
-    """`hcom_allReduce` of `hcom_allReduce__868_0_1`: calls of one collective bear one name."""
+def collective_name(name: str, op_type: str = "") -> str:
+    """`hcom_allReduce` of `hcom_allReduce__868_0_1`: calls of one collective bear one name. Where only the kind of
+    operation tells that it exchanges, that."""
+    if exchanges(op_type) and not exchanges(name):
+        name = op_type
     return re.sub(r"_+\d+(_\d+)*$", "", name).rstrip("_") or name
-

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...baseline.records import BenchRecord, Environment, Floats, Requests, Stat, stat_of, units_doubted
+from ...baseline.doubted import paused, units_doubted
+from ...baseline.records import BenchRecord, Environment, Floats, Requests, Stat, stat_of
 from ...errors import UnusableInput
 from ...text import clean, shorten
 
@@ -173,7 +174,8 @@ class Run:
             extra=dict(self.extra))
         if why := units_doubted(made):
             raise Refused(why, AS_WRITTEN)
-        return made
+        said = paused(made)
+        return replace(made, notes=(*made.notes, said)) if said else made
 
     def _latencies(self, requests: Requests | None, invalid: int) -> dict[str, Stat]:
         """Computed from the requests where all of them are there, else as the summary says."""
