@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(autouse=True)
 def width(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is printed is as wide in every shell."""
-    monkeypatch.delenv("COLUMNS", raising=False)
+    """What is printed is as wide in every shell. Empty and not deleted: importing readline sets it for children alone,
+    where `os.environ` does not see it."""
+    monkeypatch.setenv("COLUMNS", "")
 
 
 @pytest.fixture(scope="session")
