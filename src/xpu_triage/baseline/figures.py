@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .doubted import paused
-from .records import BenchRecord, Floats, Requests
+from .records import BenchRecord, Floats, Requests, positive
 from .resampling import MIN_BLOCKS, MIN_REQUESTS, Estimate, block_length, middle_half, rate, resampled, typical
 from .signals import MIN_FOR_P99, gaps_a_token
 
@@ -83,8 +83,7 @@ def _from_requests(column: Callable[[Requests], Floats], basis: str = TYPICAL) -
         for record in records:
             if record.requests is None:
                 continue
-            values = column(record.requests)[_order(record.requests)]
-            values = values[np.isfinite(values) & (values > 0)]
+            values = positive(column(record.requests)[_order(record.requests)])
             if len(values):
                 sides.append(_typical(values, record.concurrency, basis))
         return _together(sides)
@@ -104,8 +103,7 @@ def _tail_of(column: Callable[[Requests], Floats]) -> _Way:
         for record in records:
             if record.requests is None:
                 continue
-            values = column(record.requests)[_order(record.requests)]
-            values = values[np.isfinite(values) & (values > 0)]
+            values = positive(column(record.requests)[_order(record.requests)])
             if len(values) < MIN_TAIL_REQUESTS:
                 return None
             logs = np.log(values)
@@ -147,7 +145,7 @@ def slowest_values(tail: str, old: Sequence[BenchRecord], new: Sequence[BenchRec
     for records in (old, new):
         columns = [_SLOWEST[tail](record.requests) for record in records if record.requests is not None]
         values = np.concatenate(columns) if columns else np.empty(0)
-        found.append(values[np.isfinite(values) & (values > 0)])
+        found.append(positive(values))
     return (found[0], found[1]) if len(found[0]) and len(found[1]) else None
 
 

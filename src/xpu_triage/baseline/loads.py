@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .records import BenchRecord, Floats
+from .records import BenchRecord, Floats, positive
 from .signals import in_flight
 from .store import Cell, cell_of
 
@@ -88,7 +88,7 @@ def _sent(record: BenchRecord) -> int | None:
 def _lengths(records: Sequence[BenchRecord], column: Callable[[BenchRecord], Floats]) -> Floats:
     parts = [column(record) for record in records if record.requests is not None]
     values = np.concatenate(parts) if parts else np.empty(0)
-    return values[np.isfinite(values) & (values > 0)]
+    return positive(values)
 
 
 def _mixed(a: Floats, b: Floats) -> str:

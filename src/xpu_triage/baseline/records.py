@@ -99,6 +99,11 @@ class BenchRecord:
         return self.latencies.get(latency, Stat())
 
 
+def positive(values: Floats) -> Floats:
+    """Those that can be times or lengths: NaN is unknown, and nothing takes no time."""
+    return values[np.isfinite(values) & (values > 0)]
+
+
 def stat_of(values: Floats) -> Stat:
     """mean, p50, p90, p99 (linear interpolation), n and max of the values that are known."""
     known = values[~np.isnan(values)]

@@ -168,10 +168,9 @@ def _measure_link(scene: Scene, time: DeviceTime, out: Measures) -> None:
 
 
 def _measure_copy_waits(scene: Scene, time: DeviceTime, out: Measures) -> None:
-    copies = copy_time(scene, time)
     if why := out.withheld.get("device.copy_fraction"):
         out.cannot(why, "device.copy_wait_fraction")
-    elif copies is None:
+    elif (copies := copy_time(scene, time)) is None:
         out.cannot("the launch of what follows the copies is not in the capture", "device.copy_wait_fraction")
     else:
         out.share("device.copy_wait_fraction", copies.waited, scene.window)
